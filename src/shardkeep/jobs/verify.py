@@ -23,6 +23,7 @@ from shardkeep.jobs.verification.records import check_records
 from shardkeep.jobs.verification.report import VerifiedFile, VerifyReport
 from shardkeep.jobs.verification.runs import check_run
 from shardkeep.jobs.verification.shard_sets import check_sets, with_empty_shards
+from shardkeep.quantities import counted
 from shardkeep.tfrecord.index.scan import thread_count
 
 __all__ = ["verify", "verify_inventory"]
@@ -87,8 +88,9 @@ def verify(
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     inventory = take_inventory(expand(given))
     if not inventory.tasks:
-        count = len(inventory.skipped)
-        raise NotFoundError(f"no TFRecord or HDF5 file found among {count:,} paths; pass others")
+        names = ", ".join(map(os.fsdecode, given[:3])) + (", …" if len(given) > 3 else "")
+        count = f"; {counted(len(inventory.skipped), 'file')} of other kinds" if inventory.skipped else ""
+        raise NotFoundError(f"{names}: no TFRecord or HDF5 file found{count}; pass others")
     return verify_inventory(inventory, given, threads=threads, executor=executor, progress=progress)
 
 

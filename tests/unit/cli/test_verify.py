@@ -54,6 +54,12 @@ def test_damaged(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
+def test_a_name_with_a_line_break_is_printed_once(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a\nb.tfrecord").write_bytes(shard.read_bytes()[:-1])
+    assert run(["verify", "a\nb.tfrecord"]) == 3
+    assert capsys.readouterr().out.count("a\\nb.tfrecord: ") == 1
+
+
 def test_not_there(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", "gone.h5"]) == 10
 

@@ -60,6 +60,56 @@ def test_many_kinds_at_once(tmp_path):
     assert finding.next == f"shardkeep merge --incomplete warn {run} {run}.h5"
 
 
+@pytest.fixture
+def run(tmp_path):
+    for rank in range(2):
+        with WorkerFile(tmp_path / "run", World(rank=rank, size=2)) as out:
+            for step in (1, 2):
+                out.append("x", [step])
+                out.commit(step=step)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "copied", "foreign"])
+def test_of_a_run_that_no_merge_reads_the_command_is_repair(run, tmp_path, damage):
+    segment = run / "rank-00001" / "00000001-step-2.h5"
+    if damage in ("cut", "empty"):
+        os.truncate(segment, 1000 if damage == "cut" else 0)
+    elif damage == "copied":
+        segment.write_bytes((run / "rank-00000" / segment.name).read_bytes())
+    else:
+        (run / "rank-1").mkdir()
+    commands = {finding.next for finding in verify(run).findings}
+    assert commands - {None} == {f"shardkeep repair {run} {run}.repaired"}
+
+
+def test_a_rank_that_cannot_be_read_is_a_finding(run, tmp_path, monkeypatch):
+    records(tmp_path / "a.tfrecord")
+    closed = os.fspath(run / "rank-00001")
+
+    def refusing(call):
+        def refuse(path):
+            if path == closed:
+                raise PermissionError(13, "Permission denied", path)
+            return call(path)
+
+        return refuse
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    report = verify(tmp_path)
+    assert [(one.kind, one.path) for one in report.findings] == [("unreadable", closed)]
+    assert [one.kind for one in report.files] == ["tfrecord", "segment", "segment", "other", "run"]
+
+
+def test_a_folder_without_data_is_named(tmp_path):
+    with pytest.raises(NotFoundError, match=f"^{tmp_path}: no TFRecord or HDF5 file found; pass others"):
+        verify(tmp_path)
+    (tmp_path / "a.txt").write_text("hello")
+    with pytest.raises(NotFoundError, match="found; 1 file of other kinds; pass others"):
+        verify(tmp_path)
+
+
 def test_folders(tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
     records(tmp_path / "deep" / "er" / "a.tfrecord")
@@ -176,9 +226,3 @@ def test_shards_without_records_are_no_finding_if_there_are_fewer_records(tmp_pa
     for path in tmp_path.iterdir():
         os.truncate(path, 0)
     assert [one.kind for one in verify(tmp_path).findings] == ["empty"] * 8
-
-
-def test_only_files_of_other_kinds(tmp_path):
-    (tmp_path / "a.txt").write_text("hello")
-    with pytest.raises(NotFoundError, match="among 1 paths"):
-        verify(tmp_path)

@@ -68,7 +68,10 @@ def _verdict(one: VerifiedFile) -> str:
 def _lines(one: VerifiedFile) -> list[str]:
     # Most messages name the file.
     texts = [finding.message for finding in one.findings]
-    lines = [printable(text if one.path in text else f"{one.path}: {text}") for text in texts]
+    names = one.path, printable(one.path)
+    lines = [
+        printable(text if any(name in text for name in names) else f"{one.path}: {text}") for text in texts
+    ]
     commands = dict.fromkeys(finding.next for finding in one.findings if finding.next)
     return lines + [f"  continue with: {printable(command)}" for command in commands]
 

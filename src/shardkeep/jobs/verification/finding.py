@@ -17,6 +17,7 @@ from shardkeep.errors import (
     SchemaError,
     ShardkeepError,
     TruncatedFileError,
+    one_line,
 )
 
 __all__ = ["Finding", "FindingKind", "as_argument", "finding_of", "kind_of", "with_next"]
@@ -100,7 +101,7 @@ def finding_of(error: Exception, path: str) -> Finding:
     text = str(error) if isinstance(error, ShardkeepError) else getattr(error, "strerror", None) or str(error)
     finding = Finding(
         kind_of(error),
-        text if path in text or shown(path) in text else f"{path}: {text}",
+        text if any(name in text for name in (path, shown(path), one_line(path))) else f"{path}: {text}",
         path,
         record=getattr(error, "record", None),
         offset_bytes=getattr(error, "offset_bytes", None),

@@ -7,7 +7,7 @@ from shardkeep.hdf5.segments.commit_record import parse_record
 from shardkeep.hdf5.segments.described_data import data_path, read_described_data
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.segments.series_check import RunCheck
-from shardkeep.jobs.verification.finding import Finding, as_argument
+from shardkeep.jobs.verification.finding import Finding, as_argument, finding_of
 from shardkeep.jobs.verification.report import VerifiedFile
 from shardkeep.plan.proof.description import fingerprint_to_describe
 
@@ -18,8 +18,11 @@ def check_run(folder: str, records: dict[str, str]) -> VerifiedFile:
     """Check the commits of a run folder from the commit records of its segments, by path."""
     check = RunCheck()
     commits = 0
+    are_ranks_listed = is_mergeable = True
     described: set[str] = set()
     findings: list[Finding] = []
+    name = folder.rstrip("/") or folder
+    repair = f"shardkeep repair {as_argument(name)} {as_argument(f'{name}.repaired')}"
 
     def add(text: str, command: str | None = None) -> None:
         findings.append(Finding("incomplete-run", text, folder, next=command))
@@ -27,24 +30,30 @@ def check_run(folder: str, records: dict[str, str]) -> VerifiedFile:
     try:
         ranks = list_ranks(folder)
     except CorruptDataError as error:
-        add(str(error))
+        add(str(error), repair)
         return VerifiedFile(folder, "run", 0, 0, tuple(findings))
     for rank_folder in ranks.values():
         try:
             segments = list_segments(rank_folder, gaps=True)
         except CorruptDataError as error:
-            add(str(error))
+            add(str(error), repair)
+            is_mergeable = False
+            continue
+        except OSError:  # the inventory has the finding; whether the run is complete is not known
+            are_ranks_listed = False
             continue
         for segment in segments:
             text = records.get(segment.path)
             if text is None:
+                is_mergeable = False
                 continue
             commits += 1
             try:
                 record = parse_record(text.encode(), segment.path)
                 check.add(segment.path, record, listed=False)
             except CorruptDataError as error:
-                add(str(error))
+                add(str(error), repair)
+                is_mergeable = False
                 continue
             fingerprint = None if record.receipt is None else fingerprint_to_describe(record.receipt)
             if fingerprint is not None:
@@ -59,7 +68,10 @@ def check_run(folder: str, records: dict[str, str]) -> VerifiedFile:
             )
         except CorruptDataError as error:
             add(str(error))
-    output = as_argument(f"{folder.rstrip('/')}.h5")
-    for text in check.findings() if commits else ():
-        add(text, f"shardkeep merge --incomplete warn {as_argument(folder)} {output}")
+        except OSError as error:
+            findings.append(finding_of(error, path))
+    # A merge refuses a run with a damaged segment, also with --incomplete.
+    merge = f"shardkeep merge --incomplete warn {as_argument(folder)} {as_argument(f'{name}.h5')}"
+    for text in check.findings() if commits and are_ranks_listed else ():
+        add(text, merge if is_mergeable else repair)
     return VerifiedFile(folder, "run", 0, commits, tuple(findings))

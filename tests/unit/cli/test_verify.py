@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,19 @@ def test_a_name_with_a_line_break_is_printed_once(shard: Path, capsys: pytest.Ca
     Path("a\nb.tfrecord").write_bytes(shard.read_bytes()[:-1])
     assert run(["verify", "a\nb.tfrecord"]) == 3
     assert capsys.readouterr().out.count("a\\nb.tfrecord: ") == 1
+
+
+def test_the_command_can_be_copied(
+    shard: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    Path("data of the second run").mkdir()
+    name = f"data of the second run/{'long name ' * 5}.tfrecord"
+    Path(name).write_bytes(shard.read_bytes()[:-1])
+    assert run(["verify", name]) == 3
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "continue with" in line)
+    command = shlex.split(line.partition(": shardkeep ")[2])
+    assert run(command) == 3 and run(["verify", command[2]]) == 0
 
 
 def test_not_there(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from shardkeep.cli.output.text import human_bytes, json_text
 
-__all__ = ["console", "facts", "listing", "print_json", "print_json_line", "print_parts", "size_text"]
+__all__ = [
+    "console",
+    "facts",
+    "listing",
+    "one_line_text",
+    "print_json",
+    "print_json_line",
+    "print_parts",
+    "size_text",
+]
 
 _WIDTH = 80
+_COMMANDS = ("next", "prove")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -43,14 +54,28 @@ def size_text(count: int) -> str:
     return human_bytes(count) if count < 1024 else f"{human_bytes(count)} ({count:,} bytes)"
 
 
-def facts(rows: Mapping[str, str]) -> Table:
-    """Return a table of two columns: names and their values."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+def one_line_text(text: str) -> Text:
+    """Return a text with a command, which is not divided, however long: its lines could not be copied."""
+    return Text(text, no_wrap=True, overflow="ignore")
+
+
+def facts(rows: Mapping[str, str]) -> RenderableType:
+    """Return a table of two columns: names and their values; the command to continue with is one line."""
+    width = max(map(len, rows), default=0)
+    parts: list[RenderableType] = []
     for name, value in rows.items():
+        if name in _COMMANDS:
+            for number, line in enumerate(value.splitlines()):
+                text = one_line_text(f"{'' if number else name:<{width}}  {line}")
+                text.stylize("bold", 0, width)
+                parts.append(text)
+            continue
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="bold", min_width=width)
+        table.add_column(overflow="fold")
         table.add_row(name, value)
-    return table
+        parts.append(table)
+    return Group(*parts)
 
 
 def listing(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -68,6 +93,6 @@ def print_parts(*parts: RenderableType) -> None:
         for number, part in enumerate(parts):
             if number:
                 out.print()
-            out.print(part)
+            out.print(Group(part), crop=False)
     # Rich fills every line up to the width of its table.
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

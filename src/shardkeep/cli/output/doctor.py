@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from shardkeep.cli.output.console import facts, print_parts
+from shardkeep.cli.output.console import facts, one_line_text, print_parts
 from shardkeep.cli.output.text import counted, printable
 from shardkeep.html_page import page, text_table
 
@@ -57,8 +57,8 @@ def _problem(one: Problem) -> RenderableType:
     head.append(one.check if one.path is None else f"{one.check}: {printable(one.path)}", style="bold")
     lines = [printable(one.evidence), f"fix: {printable(one.fix)}"]
     if one.command is not None:
-        lines.append(f"run: {printable(one.command)}")
-    return Text("\n").join([head, *(Text(f"{line}") for line in lines)])
+        return Group(head, *lines, one_line_text(f"run: {printable(one.command)}"))
+    return Group(head, *lines)
 
 
 def _checked(report: DoctorReport) -> str:

@@ -10,7 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from shardkeep.cli.output.console import facts, listing, print_parts
+from shardkeep._paths_in_messages import repair_command
+from shardkeep.cli.output.console import facts, listing, one_line_text, print_parts
 from shardkeep.cli.output.text import printable
 from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.quantities import counted, human_bytes
@@ -132,8 +133,12 @@ def _damage(one: RepairedFile, report: RepairReport) -> RenderableType:
     lines: list[RenderableType] = [Text(_name(one.path, report.path), style="bold"), table]
     if len(rows) > _SHOWN_PARTS:
         lines.append(f"… and {len(rows) - _SHOWN_PARTS:,} more: --json has all")
-    lines += [printable(f"note: {text}") for text in one.notes[:_SHOWN_PARTS]]
+    lines += [_note(printable(f"note: {text}")) for text in one.notes[:_SHOWN_PARTS]]
     return Group(*lines)
+
+
+def _note(text: str) -> RenderableType:
+    return one_line_text(text) if ": shardkeep " in text else text
 
 
 def _written(report: RepairReport) -> str:
@@ -160,6 +165,10 @@ def _next(report: RepairReport) -> str:
         shards = any(one.output is not None and shard_pattern(one.path) for one in report.files)
         if not (shards and os.path.isdir(report.path)):
             return command
-        return f"{command} (it names the undamaged shards, which are not there, as missing)"
+        return f"{command}\n(it names the undamaged shards, which are not there, as missing)"
     worth = any(part.outcome != "lost" for one in report.files for part in one.parts)
-    return f"shardkeep repair {printable(as_argument(report.path))} OUT" if report.dry_run and worth else ""
+    if not (report.dry_run and worth):
+        return ""
+    path = report.path.rstrip("/")
+    has_name = os.path.basename(path) not in ("", ".", "..")
+    return repair_command(path) if has_name else f"shardkeep repair {as_argument(report.path)} OUT"

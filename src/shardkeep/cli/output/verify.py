@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardkeep.cli.output.console import facts, listing, print_parts
+from rich.console import Group
+
+from shardkeep.cli.output.console import facts, listing, one_line_text, print_parts
 from shardkeep.cli.output.text import counted, human_bytes, printable
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def print_verify(report: VerifyReport) -> None:
     if hidden:
         parts.append(f"and {hidden:,} more without findings")
     if bad:
-        parts.append("\n".join(line for one in bad for line in _lines(one)))
+        parts.append(Group(*(line for one in bad for line in _lines(one))))
     notes = [f"{one.path}: {text}" for one in report.files for text in one.notes]
     if notes:
         more = [f"and {len(notes) - _SHOWN_NOTES:,} more notes"] if len(notes) > _SHOWN_NOTES else []
@@ -65,7 +67,7 @@ def _verdict(one: VerifiedFile) -> str:
     return _VERDICTS.get(one.findings[0].kind, "DAMAGED") if one.findings else "ok"
 
 
-def _lines(one: VerifiedFile) -> list[str]:
+def _lines(one: VerifiedFile) -> list[RenderableType]:
     # Most messages name the file.
     texts = [finding.message for finding in one.findings]
     names = one.path, printable(one.path)
@@ -73,7 +75,7 @@ def _lines(one: VerifiedFile) -> list[str]:
         printable(text if any(name in text for name in names) else f"{one.path}: {text}") for text in texts
     ]
     commands = dict.fromkeys(finding.next for finding in one.findings if finding.next)
-    return lines + [f"  continue with: {printable(command)}" for command in commands]
+    return [*lines, *(one_line_text(f"  continue with: {printable(command)}") for command in commands)]
 
 
 def _skipped(report: VerifyReport) -> str:

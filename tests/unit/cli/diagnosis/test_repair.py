@@ -62,10 +62,12 @@ def test_json_has_all(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_a_dry_run_needs_no_output(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(os.listdir())
     assert run(["repair", "hole.tfrecord", "--dry-run"]) == 3
-    assert "next     shardkeep repair hole.tfrecord OUT" in printed(capsys)
+    assert "next     shardkeep repair hole.tfrecord hole.repaired.tfrecord" in printed(capsys)
     assert run(["repair", "flipped.tfrecord", "--dry-run"]) == 0
     assert sorted(os.listdir()) == before
     capsys.readouterr()
+    assert run(["repair", ".", "--dry-run"]) == 3
+    assert "next     shardkeep repair . OUT" in printed(capsys)
     assert run(["repair", "hole.tfrecord"]) == 2
     assert "pass the path of the new file or folder, or --dry-run" in capsys.readouterr().err
 

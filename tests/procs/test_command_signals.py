@@ -198,6 +198,23 @@ main()
 """
 
 
+@pytest.mark.parametrize("closed", [{1}, {2}, {0, 1, 2}])
+@pytest.mark.parametrize("call", [["verify"], ["cat", "--raw", "--limit", "1"], ["info"]])
+def test_closed_streams_are_dev_null(source: Path, call: list[str], closed: set[int]) -> None:
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    with start([*COMMAND, *call, str(source / "a.tfrecord")], preexec_fn=close) as child:
+        errors = child.communicate(timeout=PATIENCE_S)[1]
+    assert (child.returncode, errors) == (0, "")
+
+
+def test_errors_that_cannot_be_printed_keep_the_exit_code() -> None:
+    with open("/dev/full", "w") as full:
+        assert subprocess.run([*COMMAND, "info", "missing"], stderr=full).returncode == 10
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_while_a_thread_starts_is_not_a_bug(source: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-c", STOPPED_IN_A_CONDITION, str(int(number)), "verify"]

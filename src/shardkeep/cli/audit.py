@@ -9,7 +9,7 @@ import click
 
 from shardkeep.cli.exit_codes import ExitCode
 from shardkeep.cli.options.engine import engine_options
-from shardkeep.cli.options.general import command, examples, json_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option
 
 _MOST_EPOCHS = 100_000
 
@@ -37,7 +37,7 @@ def _epochs(
     "shardkeep audit run",
     "shardkeep audit receipts --epochs 0",
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", nargs=-1, required=True, type=PATH)
 @click.option("--epochs", callback=_epochs, help="Audit these epochs (2 or 0,1 or 0-2) instead of all.")
 @click.option("--data", multiple=True, help="Shards of the training, if their description is lost.")
 @json_option

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from shardkeep.cli.options.general import command, examples, json_option, on_corrupt_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option, on_corrupt_option
 from shardkeep.cli.options.paths import complete_dataset, data_files, is_dataset
 
 
@@ -16,7 +16,7 @@ from shardkeep.cli.options.paths import complete_dataset, data_files, is_dataset
     "shardkeep cat train.tfrecord --limit 3",
     "shardkeep cat all.h5 loss --skip 2 --json",
 )
-@click.argument("paths", nargs=-1, required=True, metavar="PATHS... [DATASET]", type=click.Path())
+@click.argument("paths", nargs=-1, required=True, metavar="PATHS... [DATASET]", type=PATH)
 @click.option("--dataset", shell_complete=complete_dataset, help="Dataset of HDF5 files that have several.")
 @click.option("-n", "--limit", type=click.IntRange(min=0), help="Print at most this many.")
 @click.option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardkeep.cli.options.collector import collector_options, print_keys
-from shardkeep.cli.options.general import command, examples, json_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option
 
 if TYPE_CHECKING:
     from shardkeep.collector.protocol.settings import Durability
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @command
 @examples("shardkeep collect rows.h5", "shardkeep collect --new-key run.key")
-@click.argument("path", type=click.Path(), required=False)
+@click.argument("path", type=PATH, required=False)
 @collector_options
 @json_option
 def collect(

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardkeep.cli.options.engine import engine_options
-from shardkeep.cli.options.general import command, examples
+from shardkeep.cli.options.general import PATH, command, examples
 from shardkeep.cli.options.paths import data_files
 from shardkeep.cli.options.shards import copy_options, sources_and_output
 
@@ -17,8 +17,8 @@ from shardkeep.cli.options.shards import copy_options, sources_and_output
     "shardkeep concat 'train-*.tfrecord' all.tfrecord",
     "shardkeep concat --on-corrupt skip damaged.tfrecord whole.tfrecord",
 )
-@click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="The new file; then all arguments are sources.")
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=PATH)
+@click.option("-o", "--output", type=PATH, help="The new file; then all arguments are sources.")
 @copy_options
 @engine_options
 def concat(paths: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:

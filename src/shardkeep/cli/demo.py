@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options.general import command, examples, json_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option
 
 
 @command
@@ -28,7 +28,7 @@ from shardkeep.cli.options.general import command, examples, json_option
 )
 @click.option(
     "--output",
-    type=click.Path(),
+    type=PATH,
     default="./shardkeep-demo",
     show_default=True,
     help="Folder for shards, worker files, results.h5 and report.html.",

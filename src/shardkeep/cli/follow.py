@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options.general import command, examples, json_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option
 
 if TYPE_CHECKING:
     from shardkeep.tfrecord import FileChange
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     "shardkeep follow train.tfrecord --idle-timeout 1",
     "shardkeep follow train.tfrecord --new --json --idle-timeout 1",
 )
-@click.argument("path", type=click.Path())
+@click.argument("path", type=PATH)
 @click.option(
     "--idle-timeout",
     "idle_timeout_s",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardkeep.cli.options.engine import engine_options
-from shardkeep.cli.options.general import command, examples, exists_option, json_option
+from shardkeep.cli.options.general import PATH, command, examples, exists_option, json_option
 from shardkeep.cli.options.paths import data_files
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "shardkeep index 'train-*.tfrecord'",
     "shardkeep index data --text .idx",
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", nargs=-1, required=True, type=PATH)
 @click.option("--verify", is_flag=True, help="Check the checksums of the payloads, too.")
 @click.option(
     "--text",

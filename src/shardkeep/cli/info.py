@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options.general import command, examples, json_option, on_corrupt_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option, on_corrupt_option
 
 if TYPE_CHECKING:
     from shardkeep.tfrecord.damage import OnCorrupt
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     "shardkeep info train.tfrecord",
     "shardkeep info run all.h5",
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", nargs=-1, required=True, type=PATH)
 @on_corrupt_option
 @json_option
 def info(paths: tuple[str, ...], on_corrupt: OnCorrupt, as_json: bool) -> None:

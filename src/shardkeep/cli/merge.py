@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from shardkeep.cli.options.engine import engine_options
-from shardkeep.cli.options.general import choice_option, command, examples, exists_option, json_option
+from shardkeep.cli.options.general import PATH, choice_option, command, examples, exists_option, json_option
 from shardkeep.cli.options.shards import sources_and_output
 
 
@@ -17,8 +17,8 @@ from shardkeep.cli.options.shards import sources_and_output
     "shardkeep merge run merged.h5",
     "shardkeep merge run by-step.h5 --order-by step",
 )
-@click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="The merged file; then all arguments are sources.")
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=PATH)
+@click.option("-o", "--output", type=PATH, help="The merged file; then all arguments are sources.")
 @choice_option(
     "--mode", ["auto", "copy", "virtual"], "Copy the rows (auto does so), or refer to the sources."
 )

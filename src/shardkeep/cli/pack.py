@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardkeep.cli.options.engine import engine_options
-from shardkeep.cli.options.general import choice_option, command, examples, exists_option, json_option
+from shardkeep.cli.options.general import PATH, choice_option, command, examples, exists_option, json_option
 from shardkeep.cli.options.shards import compression_option, sharding_options, sources_and_output
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def _dtypes(_context: click.Context, _parameter: click.Parameter, values: tuple[
     "shardkeep pack photos 'photos-{shard:05d}-of-{shards:05d}.tfrecord'",
     "shardkeep pack table.csv 'rows-{shard:05d}.tfrecord' --dtype zip=bytes",
 )
-@click.argument("paths", nargs=-1, required=True, metavar="SOURCES... PATTERN", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="The pattern; then all arguments are sources.")
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCES... PATTERN", type=PATH)
+@click.option("-o", "--output", type=PATH, help="The pattern; then all arguments are sources.")
 @click.option(
     "--kind",
     type=click.Choice(["auto", "images", "csv", "parquet", "arrow", "numpy", "webdataset"]),
@@ -38,8 +38,8 @@ def _dtypes(_context: click.Context, _parameter: click.Parameter, values: tuple[
 )
 @sharding_options
 @click.option("--shuffle", type=click.IntRange(min=0), help="Shuffle the records with this seed.")
-@click.option("--labels", type=click.Path(), help="Numbers of labels, from --labels-path of another set.")
-@click.option("--labels-path", type=click.Path(), help="Write the numbers of labels there, as JSON.")
+@click.option("--labels", type=PATH, help="Numbers of labels, from --labels-path of another set.")
+@click.option("--labels-path", type=PATH, help="Write the numbers of labels there, as JSON.")
 @click.option(
     "--dtype", "dtypes", multiple=True, callback=_dtypes, help="Type of a CSV column, such as zip=bytes."
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options.general import command, examples, json_option, on_corrupt_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option, on_corrupt_option
 from shardkeep.cli.options.paths import data_files
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     "shardkeep schema 'train-*.tfrecord'",
     "shardkeep schema data --all --json",
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", nargs=-1, required=True, type=PATH)
 @click.option(
     "--sample",
     type=click.IntRange(min=1),

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardkeep.cli.options.engine import engine_options
-from shardkeep.cli.options.general import command, examples
+from shardkeep.cli.options.general import PATH, command, examples
 from shardkeep.cli.options.paths import data_files
 from shardkeep.cli.options.shards import copy_options, sharding_options, sources_and_output
 
@@ -17,8 +17,8 @@ from shardkeep.cli.options.shards import copy_options, sharding_options, sources
     "shardkeep split train.tfrecord 'part-{shard:05d}-of-{shards:05d}.tfrecord' --shards 4",
     "shardkeep split data 'small-{shard:05d}.tfrecord' --shard-bytes 128MiB",
 )
-@click.argument("paths", nargs=-1, required=True, metavar="SOURCES... PATTERN", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="The pattern; then all arguments are sources.")
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCES... PATTERN", type=PATH)
+@click.option("-o", "--output", type=PATH, help="The pattern; then all arguments are sources.")
 @sharding_options
 @click.option(
     "--mode",

@@ -8,7 +8,7 @@ import click
 
 from shardkeep.cli.exit_codes import ExitCode
 from shardkeep.cli.options.engine import engine_options
-from shardkeep.cli.options.general import command, examples, json_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     "shardkeep verify train.tfrecord",
     "shardkeep verify data run --json",
 )
-@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", nargs=-1, required=True, type=PATH)
 @json_option
 @engine_options
 def verify(paths: tuple[str, ...], as_json: bool, executor: Executor | None) -> int:

@@ -151,7 +151,7 @@ def _repair(
     inventory = take_inventory([name])
     if not is_folder:
         _refuse_other_kinds(name, inventory)
-    elif not inventory.tasks:
+    elif not (inventory.tasks and os.listdir(name)):  # which raises if the folder cannot be read
         raise NotFoundError(f"{name}: no TFRecord or HDF5 file in this folder; pass another", path=name)
     parts = Parts(progress, sum(task.size_bytes for task in inventory.tasks), _WEIGHTS)
     jobs, intact = _find_damage(name, inventory, parts.begin("verify"), executor)

@@ -139,6 +139,12 @@ def test_no_command_is_overlooked(capsys: pytest.CaptureFixture[str]) -> None:
     assert "No such command 'infos'" in capsys.readouterr().err
 
 
+def test_a_path_without_the_right_to_read_is_not_a_wrong_call() -> None:
+    types = [one.type for name in app.commands for one in app.commands[name].params]
+    paths = [one for one in types if isinstance(one, click.Path)]
+    assert len(paths) > 20 and not any(one.readable or one.exists for one in paths)
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     from importlib.metadata import version
 

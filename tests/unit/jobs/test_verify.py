@@ -14,7 +14,7 @@ from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.jobs import verify
 from shardkeep.tfrecord import ShardWriter
 from shardkeep.world import World
-from tests.unit.jobs.verification.damage import DAMAGE, flip, records, shards
+from tests.unit.jobs.verification.damage import DAMAGE, close_folder, flip, records, shards
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "zlib"])
@@ -86,17 +86,7 @@ def test_of_a_run_that_no_merge_reads_the_command_is_repair(run, tmp_path, damag
 def test_a_rank_that_cannot_be_read_is_a_finding(run, tmp_path, monkeypatch):
     records(tmp_path / "a.tfrecord")
     closed = os.fspath(run / "rank-00001")
-
-    def refusing(call):
-        def refuse(path):
-            if path == closed:
-                raise PermissionError(13, "Permission denied", path)
-            return call(path)
-
-        return refuse
-
-    for name in ("listdir", "scandir"):
-        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    close_folder(monkeypatch, closed)
     report = verify(tmp_path)
     assert [(one.kind, one.path) for one in report.findings] == [("unreadable", closed)]
     assert [one.kind for one in report.files] == ["tfrecord", "segment", "segment", "other", "run"]

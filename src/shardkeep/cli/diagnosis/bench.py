@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options.general import command, examples, json_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option
 
 
 @command
 @examples("shardkeep bench --storage .", "shardkeep bench --storage . --json")
-@click.option("--storage", type=click.Path(), required=True, help="A folder on the storage.")
+@click.option("--storage", type=PATH, required=True, help="A folder on the storage.")
 @click.option(
     "--hosts",
     type=click.IntRange(1, 2),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options.general import command, examples, json_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option
 
 
 @command
 @examples("shardkeep doctor data run --world 8", "shardkeep doctor --html doctor.html")
-@click.argument("paths", nargs=-1, type=click.Path())
+@click.argument("paths", nargs=-1, type=PATH)
 @click.option("--world", type=click.IntRange(1), help="Ranks of the job; by default those of the launcher.")
-@click.option("--html", type=click.Path(), help="Write the report, with all that was measured, as a page.")
+@click.option("--html", type=PATH, help="Write the report, with all that was measured, as a page.")
 @click.option("--all", "show_all", is_flag=True, help="Print notes and all that was measured, too.")
 @json_option
 def doctor(paths: tuple[str, ...], world: int | None, html: str | None, show_all: bool, as_json: bool) -> int:

@@ -7,12 +7,12 @@ import sys
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options.general import command, examples, json_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option
 
 
 @command
 @examples("shardkeep explain train.log", "shardkeep explain train.log --json")
-@click.argument("log", type=click.Path())
+@click.argument("log", type=PATH)
 @json_option
 def explain(log: str, as_json: bool) -> int:
     """Name the cause of each known error in a log or traceback, and the fix.

@@ -8,7 +8,7 @@ import click
 
 from shardkeep.cli.exit_codes import ExitCode
 from shardkeep.cli.options.engine import engine_options
-from shardkeep.cli.options.general import command, examples, exists_option, json_option
+from shardkeep.cli.options.general import PATH, command, examples, exists_option, json_option
 
 
 @command
@@ -16,11 +16,11 @@ from shardkeep.cli.options.general import command, examples, exists_option, json
     "shardkeep repair train.tfrecord repaired.tfrecord",
     "shardkeep repair data repaired --html repair.html",
 )
-@click.argument("path", metavar="IN", type=click.Path())
-@click.argument("output", metavar="[OUT]", required=False, type=click.Path())
+@click.argument("path", metavar="IN", type=PATH)
+@click.argument("output", metavar="[OUT]", required=False, type=PATH)
 @click.option("--dry-run", is_flag=True, help="Report only, and write no new file.")
 @exists_option
-@click.option("--html", type=click.Path(), help="Write the report as a page, with a map of each file.")
+@click.option("--html", type=PATH, help="Write the report as a page, with a map of each file.")
 @json_option
 @engine_options
 def repair(path: str, output: str | None, html: str | None, as_json: bool, **options: Any) -> int:

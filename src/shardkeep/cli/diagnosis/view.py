@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from shardkeep.cli.options.general import command, examples, json_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option
 
 
 @command
 @examples("shardkeep view data run", "shardkeep view all.h5 --json")
-@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", nargs=-1, required=True, type=PATH)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="TCP port; by default any free one.")
 @click.option("--token", help="Secret part of the address, at least 16 characters; by default a random one.")

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from shardkeep.cli.options.general import PATH
+
 __all__ = ["collector_options", "print_keys"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -39,13 +41,13 @@ _OPTIONS = [
     click.option("--listen", metavar="ADDRESS", help="Address: ipc:///path/of/a/socket or tcp://host:port."),
     click.option(
         "--key-file",
-        type=click.Path(),
+        type=PATH,
         help="Key that --new-key made, required for tcp. Clients use FILE.client.",
     ),
     click.option(
         "--new-key",
         metavar="FILE",
-        type=click.Path(),
+        type=PATH,
         help="Make a key: FILE for the collector and FILE.client for its clients.",
     ),
     click.option(

@@ -30,6 +30,8 @@ def data_files(paths: Sequence[str], *kinds: str) -> list[str]:
         A path does not exist, a pattern has no match, or a folder has no such file.
     PlanError
         A file is named twice.
+    OSError
+        A folder cannot be read.
     """
     from shardkeep.errors import NotFoundError
     from shardkeep.files.paths import expand
@@ -41,6 +43,9 @@ def data_files(paths: Sequence[str], *kinds: str) -> list[str]:
             found.append(path)
             continue
         tasks = take_inventory([path]).tasks
+        for task in tasks:
+            if task.kind is None and os.path.isdir(task.path):
+                os.listdir(task.path)  # raises why it cannot be read
         inside = [task.path for task in tasks if task.expected in kinds or task.kind is None]
         if not inside:
             raise NotFoundError(f"{path}: no file of this folder is {' or '.join(kinds)} data", path=path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -28,7 +29,8 @@ _ARGUMENT = re.compile(r"""\b([a-z_]+)=(?:"([^"\s]*)"|'([^'\s]*)'|(True|False|\d
 
 def print_line(kind: str, message: str) -> None:
     """Print a message on one line of standard error."""
-    click.echo(f"shardkeep: {kind}: {printable(' '.join(message.split()))}", err=True)
+    with contextlib.suppress(OSError):  # a log on a full disk: the exit code remains
+        click.echo(f"shardkeep: {kind}: {printable(' '.join(message.split()))}", err=True)
 
 
 def print_warning(

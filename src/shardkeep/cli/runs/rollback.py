@@ -6,12 +6,12 @@ import sys
 
 import click
 
-from shardkeep.cli.options.general import command, examples, json_option
+from shardkeep.cli.options.general import PATH, command, examples, json_option
 
 
 @command
 @examples("shardkeep rollback run --step 10 --dry-run", "shardkeep rollback run --step 10")
-@click.argument("run_dir", metavar="RUN", type=click.Path())
+@click.argument("run_dir", metavar="RUN", type=PATH)
 @click.option(
     "--step",
     type=click.IntRange(min=-1),

@@ -20,6 +20,7 @@ def main() -> NoReturn:
     SIGHUP raise an exception, so that locks and temporary files are removed. Signals that the parent ignores
     (``nohup``) stay ignored.
     """
+    _open_closed_streams()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
     # Objects of many files are kept to the end, and each search for cycles among them is in vain.
@@ -34,3 +35,16 @@ def main() -> NoReturn:
         run_and_exit()
     except KeyboardInterrupt:  # the second one, while the first is reported
         sys.exit(ExitCode.INTERRUPTED)
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that the parent has closed, as with ``>&-``.
+
+    The first file that the command opens would otherwise get its number, and the output of libraries.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))

@@ -12,6 +12,7 @@ from shardkeep.cli.app import run
 from shardkeep.cli.options.paths import data_files, list_datasets
 from shardkeep.errors import NotFoundError
 from tests.odd_files import frame
+from tests.unit.jobs.verification.damage import close_folder
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +61,15 @@ def test_damaged_shard_of_a_folder_is_not_left_out(capsys: pytest.CaptureFixture
     Path("data/b.tfrecord").write_text("<html>sign in</html>")
     assert run(["concat", "data", "out"]) == 2
     assert "an HTML page" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("call", ["index data", "cat data", "concat data out", "repair data out"])
+def test_folder_that_cannot_be_read(
+    call: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    close_folder(monkeypatch, "data")
+    assert run(call.split()) == 2
+    assert capsys.readouterr().err == "shardkeep: error: data: Permission denied\n"
 
 
 def test_folder_without_data(tmp_path: Path) -> None:

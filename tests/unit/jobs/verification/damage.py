@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
+import pytest
 
 from shardkeep.tfrecord import ShardWriter, Writer
 
-__all__ = ["DAMAGE", "flip", "records", "shards"]
+__all__ = ["DAMAGE", "close_folder", "flip", "records", "shards"]
 
 
 def records(path: Path, count: int = 100, compression: str | None = None) -> Path:
@@ -86,3 +89,18 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a damaged HDF5 file": (_damaged_hdf5, "damage"),
     "a dangling link": (_dangling, "missing"),
 }
+
+
+def close_folder(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    """Refuse to list a folder, as for a user without the right to read it; root may list all."""
+
+    def refusing(call: Callable[[str], Any]) -> Callable[[str], Any]:
+        def refuse(path: str) -> Any:
+            if path == folder:
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return call(path)
+
+        return refuse
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))

@@ -36,7 +36,7 @@ from shardkeep._paths_in_messages import shown
 from shardkeep.errors import UntrustedFileError
 from shardkeep.files.sidecar import open_sidecar, trusted_users
 from shardkeep.files.user_warning import warn_user
-from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
+from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES, read_at
 from shardkeep.tfrecord.index.fingerprint import SAMPLES, Fingerprint
 
 __all__ = ["IndexHead", "decode", "encode", "read_frame_lengths", "read_index_file", "read_index_head"]
@@ -108,14 +108,13 @@ def read_index_file(
         The offsets, and the fingerprint of the shard at the time of the scan, for the caller to compare.
     """
     try:
-        owners = trusted_users() if shard is None else trusted_users() | {shard.st_uid}
-        fd = open_sidecar(path, "index", owners=owners, data=shard)
+        fd = _open_index(path, shard)
         try:
             status = os.fstat(fd)
             head = os.pread(fd, _HEAD.size, 0)
             if _whole_size(head, shard_bytes) != status.st_size:
                 return None
-            data = _read(fd, status.st_size)
+            data = read_at(fd, status.st_size, 0)
         finally:
             os.close(fd)
     except UntrustedFileError as error:
@@ -176,10 +175,11 @@ def read_frame_lengths(
         os.close(fd)
 
 
-def _open_index(path: str, shard: os.stat_result) -> int:
+def _open_index(path: str, shard: os.stat_result | None) -> int:
     if shown(path) != path:  # a copy of a remote one, in a cache that only this user may write
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    return open_sidecar(path, "index", owners=trusted_users() | {shard.st_uid}, data=shard)
+    owners = trusted_users() if shard is None else trusted_users() | {shard.st_uid}
+    return open_sidecar(path, "index", owners=owners, data=shard)
 
 
 def decode(data: bytes, *, shard_bytes: int) -> tuple[npt.NDArray[np.uint64], Fingerprint] | None:
@@ -215,16 +215,6 @@ def _whole_size(head: bytes, shard_bytes: int) -> int | None:
     if size_bytes > shard_bytes or records > size_bytes // OVERHEAD_BYTES:
         return None
     return _HEAD.size + int(records) * int(width) + _SUM.size
-
-
-def _read(fd: int, size_bytes: int) -> bytes:
-    data = os.pread(fd, size_bytes, 0)
-    while len(data) < size_bytes:  # one read returns at most 2 GiB
-        part = os.pread(fd, size_bytes - len(data), len(data))
-        if not part:
-            break
-        data += part
-    return data
 
 
 def _add_up(lengths: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.uint64] | None:

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import DurabilityError, PlanError
 from shardkeep.files.durable import durably
 from shardkeep.files.publish import publish_sidecar
@@ -95,7 +96,8 @@ def find(path: str, fd: int, status: os.stat_result) -> npt.NDArray[np.uint64] |
             continue
         starts, then = found
         whole = then.size_bytes == status.st_size
-        if whole and then.mtime_ns != status.st_mtime_ns:
+        # A local copy of a remote shard has the time at which it was fetched.
+        if whole and then.mtime_ns != status.st_mtime_ns and shown(path) == path:
             continue
         try:
             now, blocks = sample_blocks(fd, then.size_bytes, then.mtime_ns)

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from shardkeep import FixedLen, Loader
+from shardkeep import FixedLen, Loader, info
 from shardkeep.errors import CorruptRecordError, NotFoundError
 from shardkeep.files.remote import store
+from shardkeep.jobs.inspection import folder
 from shardkeep.tfrecord import build_index, read_text_index, write_text_index
+from shardkeep.tfrecord.index import index
 from tests.remote_memory import ALONE, MEMORY, write_shards
 
 URL = "memory://index"
@@ -55,6 +57,13 @@ def test_an_index_is_stored_next_to_each_shard(threads: int | str | None, local:
     assert indexes() == [f"{URL}/{shard(number)}.skidx" for number in range(4)]
     assert values(f"{URL}/*.tfrecord") == list(range(200))  # without a warning
     assert build_index(f"{URL}/{shard(2)}") == here[2]
+
+
+def test_indexes_in_the_copy_of_a_folder_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    build_index([f"{URL}/*.tfrecord"])
+    monkeypatch.setattr(index, "_WORTH_BYTES", 0)
+    monkeypatch.delattr(folder, "scan_in_parts")
+    assert info(URL).records == 200  # without a warning about links to the cache
 
 
 def test_an_index_for_a_store_without_writes_is_in_the_cache(local: Path, tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from shardkeep._core import damaged_extent, masked_crc32c
+from shardkeep._core import correct_flipped_bits, damaged_extent, find_flipped_bit, masked_crc32c
 from shardkeep.errors import CorruptDataError, CorruptRecordError, FormatError, PlanError
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.user_warning import warn_user
-from shardkeep.tfrecord.format.bit_repair import corrected_frame, corrected_length
 from shardkeep.tfrecord.format.frame import (
     FOOTER_BYTES,
+    HEADER,
     HEADER_BYTES,
     checked_length,
     header_fault,
@@ -138,7 +138,7 @@ def is_repairable(path: str, offset_bytes: int) -> bool:
     if is_hole or stop - offset_bytes > _LARGEST_REPAIR_BYTES:
         return False
     with open(path, "rb", buffering=0) as file:
-        return corrected_frame(read_at(file.fileno(), stop - offset_bytes, offset_bytes)) is not None
+        return correct_flipped_bits(read_at(file.fileno(), stop - offset_bytes, offset_bytes)) is not None
 
 
 def is_foreign(path: str) -> bool:
@@ -148,7 +148,9 @@ def is_foreign(path: str) -> bool:
     with open(path, "rb", buffering=0) as file:
         fd = file.fileno()
         header = os.pread(fd, HEADER_BYTES, 0)
-        return corrected_length(header) is None and next_frame(fd, 0) is None
+        if len(header) == HEADER_BYTES and find_flipped_bit(header[:8], HEADER.unpack(header)[1]) is not None:
+            return False
+        return next_frame(fd, 0) is None
 
 
 def _after_damage(
@@ -180,7 +182,7 @@ def _after_damage(
             frame = read_at(file.fileno(), size_bytes, start)
             what = _fault_of(frame)
             if what is not None:
-                corrected = corrected_frame(frame) if on_corrupt == "repair" else None
+                corrected = correct_flipped_bits(frame) if on_corrupt == "repair" else None
                 if on_corrupt == "repair" and corrected is None:
                     raise CorruptRecordError(
                         f"{path}: record {number} at byte {start}: {what}, by more than a flipped bit;"

@@ -150,6 +150,8 @@ def test_foreign_file(tmp_path: Path) -> None:
         (b"\x93\x01\xff\xee" * 1000, True),
         (struct.pack("<QI", 200, 7) + GOOD[12:], False),
         (b"\x93\x01\xff\xee" * 1000 + GOOD, False),
+        (flipped(3)[:FRAME_BYTES], False),
+        (flipped(3, 3)[:FRAME_BYTES], True),
         (b"\x00" * 5000, False),
         (GOOD, False),
         (b"", False),

@@ -13,11 +13,17 @@ from shardkeep.loader import Loader
 from shardkeep.tfrecord.index.damaged import index_around_damage
 from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.world import World
-from tests.unit.tfrecord.format.test_bit_repair import flipped
 from tests.unit.tfrecord.test_reader import frame
 
 FRAMES = [frame(bytes([i]) * size) for i, size in enumerate([5, 0, 40, 7, 300, 1, 90])]
 STARTS = [sum(map(len, FRAMES[:i])) for i in range(len(FRAMES) + 1)]
+
+
+def flipped(data: bytes, *bits: int) -> bytes:
+    changed = bytearray(data)
+    for bit in bits:
+        changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
 
 
 def around(path: Path, data: bytes) -> tuple[list[int], tuple[int, ...]]:

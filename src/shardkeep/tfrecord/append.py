@@ -21,7 +21,12 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.files.durable import durably, sync_folder
-from shardkeep.tfrecord.format.frame import HEADER_BYTES, OVERHEAD_BYTES, checked_length
+from shardkeep.tfrecord.format.frame import (
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    checked_length,
+    first_byte_that_is_not_nul,
+)
 from shardkeep.tfrecord.format.resync import next_frame
 from shardkeep.tfrecord.index.index import frame_starts
 
@@ -204,7 +209,7 @@ def _whole_members(fd: int) -> tuple[int, int]:
         try:
             unpacked += len(member.decompress(block, _BLOCK_BYTES))
         except zlib.error:
-            return (end, content_bytes) if _is_nul_to_the_end(fd, end) else (0, 0)
+            return (end, content_bytes) if first_byte_that_is_not_nul(fd, end) is None else (0, 0)
         block = member.unconsumed_tail
         if member.eof:
             block = member.unused_data
@@ -230,12 +235,4 @@ def _is_lost_to_the_end(fd: int, offset_bytes: int) -> bool:
     header = os.pread(fd, HEADER_BYTES, offset_bytes)
     if len(header) == HEADER_BYTES and checked_length(header) is not None:
         offset_bytes += HEADER_BYTES
-    return _is_nul_to_the_end(fd, offset_bytes)
-
-
-def _is_nul_to_the_end(fd: int, offset_bytes: int) -> bool:
-    while block := os.pread(fd, _BLOCK_BYTES, offset_bytes):
-        if block.strip(b"\0"):
-            return False
-        offset_bytes += len(block)
-    return True
+    return first_byte_that_is_not_nul(fd, offset_bytes) is None

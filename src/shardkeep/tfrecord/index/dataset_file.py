@@ -42,6 +42,7 @@ from shardkeep._core import RecordPositions, crc32c
 from shardkeep.files.locks.probe import is_of_one_kernel
 from shardkeep.files.publish import publish_sidecar
 from shardkeep.files.sidecar import open_sidecar
+from shardkeep.tfrecord.format.frame import read_at
 from shardkeep.tfrecord.index.store import cache_folder
 
 __all__ = ["Versions", "dataset_path", "open_dataset", "save_dataset", "versions_of"]
@@ -97,7 +98,7 @@ def open_dataset(path: str, versions: Versions) -> RecordPositions | None:
         at = size_bytes - _SUM.size - len(versions) * _SHARD.itemsize
         if at < len(_HEAD) + len(_PADDING) or os.pread(fd, len(_HEAD), 0) != _HEAD:
             return None
-        shards = np.frombuffer(_read(fd, at, len(versions) * _SHARD.itemsize), _SHARD)
+        shards = np.frombuffer(read_at(fd, len(versions) * _SHARD.itemsize, at), _SHARD)
         if not np.array_equal(shards[list(_VERSION.names or ())].astype(_VERSION), versions):
             return None
         if _checksum(fd, size_bytes) != _RESIDUE:
@@ -152,16 +153,6 @@ def save_dataset(
         now = versions_of(paths)
         if now is None or not np.array_equal(now, versions) or open_dataset(path, versions) is not None:
             raise FileExistsError(path)
-
-
-def _read(fd: int, at: int, size_bytes: int) -> bytes:
-    parts = []
-    while size_bytes:
-        parts.append(os.pread(fd, min(size_bytes, _WINDOW_BYTES), at))
-        if not parts[-1]:
-            break
-        at, size_bytes = at + len(parts[-1]), size_bytes - len(parts[-1])
-    return b"".join(parts)
 
 
 def _checksum(fd: int, size_bytes: int) -> int:

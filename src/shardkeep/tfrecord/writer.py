@@ -57,14 +57,9 @@ class RecordSink:
         """Records written so far."""
         return self._frames.records
 
-    @property
-    def is_forked(self) -> bool:
-        """True in a forked child."""
-        return self._process.is_forked
-
     def write(self, record: bytes) -> None:
         """Write one record; it may stay in memory until `finish`."""
-        self.check_owner()
+        self._process.check()
         record = as_record(record)
         with self._mutex:
             self._check_open()
@@ -75,7 +70,7 @@ class RecordSink:
 
     def write_rows(self, names: list[str], columns: list[Any], rows: int) -> None:
         """Write an Example for each row; see `as_columns` for the columns."""
-        self.check_owner()
+        self._process.check()
         with self._mutex:
             self._check_open()
             try:
@@ -85,7 +80,7 @@ class RecordSink:
 
     def flush(self) -> None:
         """Write the records so far to the operating system; a compressor keeps its buffered input."""
-        self.check_owner()
+        self._process.check()
         with self._mutex:
             self._check_open()
             try:
@@ -95,7 +90,7 @@ class RecordSink:
 
     def finish(self) -> None:
         """Write everything to the operating system, with the trailer of a compressed stream; once."""
-        self.check_owner()
+        self._process.check()
         with self._mutex:
             finished, self._finished = self._finished, True
             if self._failure is not None:
@@ -109,13 +104,9 @@ class RecordSink:
 
     def give_up(self) -> None:
         """Stop writing, and discard the buffered records."""
-        if not self.is_forked:  # where a missing thread may hold the lock
+        if not self._process.is_forked:  # where a missing thread may hold the lock
             with self._mutex:
                 self._finished = True
-
-    def check_owner(self) -> None:
-        """Raise in a forked child, which would write the buffered records of the parent again."""
-        self._process.check()
 
     def _check_open(self) -> None:
         if self._finished:
@@ -367,10 +358,10 @@ class Writer(ReportedWriter):
             return
         self._finished()
         try:
-            if self._sink.is_forked:
+            if self._process.is_forked:
                 # The file belongs to the parent, which may be writing: only the descriptor is the child's.
                 if error is None:
-                    self._sink.check_owner()
+                    self._process.check()
             elif error is None or self._appending is not None:
                 self._finish()
             else:

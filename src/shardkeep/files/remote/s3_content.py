@@ -25,7 +25,6 @@ __all__ = ["ContentError", "NoRangesError", "content_reader"]
 _SCHEMES = ("s3://", "s3a://")
 _STATUS = re.compile(r"status code: (\d{3})|status client error \((\d{3})|status server error \((\d{3})")
 _REQUEST = re.compile(r"<RequestId>([^<]{1,100})</RequestId>")
-_AMAZON = ".amazonaws.com"
 
 _stores: dict[tuple[int, str, float], Any] = {}
 _pid: int | None = None

@@ -20,7 +20,6 @@ __all__ = ["BytesAs", "ColumnBatch", "FileRun", "batches_of", "runs_of"]
 
 BytesAs = Literal["objects", "buffers"]
 
-_MAX_ROWS = 8192
 _AHEAD = 2
 
 

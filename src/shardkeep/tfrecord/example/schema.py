@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -17,6 +18,7 @@ from shardkeep.files.paths import PathsLike, expand
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.plan.checks import MAX_RECORDS, checked_int
 from shardkeep.progress import Count, Progress, ticking
+from shardkeep.quantities import counted
 from shardkeep.tfrecord.damage import OnCorrupt, check_on_corrupt, read_records
 from shardkeep.tfrecord.example.example import decode_example
 from shardkeep.tfrecord.example.features import Feature, FeatureDType, FixedLen, Image, VarLen
@@ -99,7 +101,7 @@ class FeatureFacts:
         elif low != high:
             words.append(f"{low:,} to {high:,} values")
         elif self.seen < records:
-            words.append(f"else {high:,} value{'' if high == 1 else 's'}")
+            words.append(f"else {counted(high, 'value')}")
         if self.images and sum(self.images.values()) == self.seen:
             words.append(_sizes(self.images))
         return ", ".join(words)
@@ -126,7 +128,7 @@ class Schema(dict[str, Feature]):
 
     def __repr__(self) -> str:
         names = ", ".join(islice(self, _SHOWN_NAMES)) + (", …" if len(self) > _SHOWN_NAMES else "")
-        found = f"{_count(len(self), 'feature')} in {_count(self.records, 'record')}"
+        found = f"{counted(len(self), 'feature')} in {counted(self.records, 'record')}"
         return f"<Schema of {found}: {names[:_SHOWN_CHARACTERS]}; source() is its code>"
 
     def source(self) -> str:
@@ -151,7 +153,7 @@ class Schema(dict[str, Feature]):
         """
         names = sorted({type(feature).__name__ for feature in self.values()})
         lines = [
-            f"# inferred from {_count(self.records, 'record')} of {_count(self.files, 'file')}",
+            f"# inferred from {counted(self.records, 'record')} of {counted(self.files, 'file')}",
             *([f"from shardkeep import {', '.join(names)}", ""] if names else []),
             "features = {",
         ]
@@ -182,7 +184,7 @@ class Schema(dict[str, Feature]):
         return {"records": self.records, "files": self.files, "features": features}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.facts, self.records, self.files)
+        return partial(Schema, records=self.records, files=self.files), (self.facts,)
 
 
 @accepts_urls("paths")
@@ -329,10 +331,6 @@ def _decoded(record: bytes, path: str, number: int) -> dict[str, Any]:
         raise kind(f"{path}: record {number}: {error}", path=path, record=number) from None
 
 
-def _rebuild(facts: dict[str, FeatureFacts], records: int, files: int) -> Schema:
-    return Schema(facts, records=records, files=files)
-
-
 def _source(feature: Feature) -> str:
     if isinstance(feature, Image):
         size = "" if feature.size is None else f", size={feature.size!r}"
@@ -345,10 +343,6 @@ def _source(feature: Feature) -> str:
 def _quoted(text: str) -> str:
     quoted = ascii(text)
     return f'"{quoted[1:-1]}"' if '"' not in quoted and "\\'" not in quoted else quoted
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _sizes(images: Counter[tuple[int, int, int]]) -> str:

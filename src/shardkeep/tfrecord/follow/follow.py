@@ -27,8 +27,9 @@ from shardkeep.errors import (
     ShardkeepError,
     TruncatedFileError,
 )
-from shardkeep.files.kinds.kind import identify_bytes
+from shardkeep.files.kinds.kind import HEAD_BYTES, identify_bytes
 from shardkeep.files.kinds.urls import local_path
+from shardkeep.quantities import counted
 from shardkeep.tfrecord.follow.live_frames import LiveFrames, Stall
 from shardkeep.tfrecord.follow.watch import Watch
 from shardkeep.tfrecord.format.file_kind import with_file_kind
@@ -38,7 +39,6 @@ from shardkeep.tfrecord.index.index import frame_starts
 __all__ = ["FileChange", "follow"]
 
 _HOLE_PATIENCE_S = 60.0
-_KIND_BYTES = 4096
 
 Identity = tuple[int, int]
 ChangeKind = Literal["replaced", "truncated", "rewritten", "deleted"]
@@ -86,8 +86,9 @@ class FileChange:
             if self.unfinished_bytes
             else ""
         )
-        records = "1 record" if self.record == 1 else f"{self.record:,} records"
-        return f"{self.path}: {what} after {records} ({self.offset_bytes:,} bytes{rest})"
+        return (
+            f"{self.path}: {what} after {counted(self.record, 'record')} ({self.offset_bytes:,} bytes{rest})"
+        )
 
 
 OnChange = Literal["raise", "follow"] | Callable[[FileChange], object]
@@ -380,7 +381,7 @@ class _Follower:
     def _compression(self) -> str | None:
         if self._fd is None or self._frames is None or self._frames.offset_bytes:
             return None
-        return identify_bytes(os.pread(self._fd, _KIND_BYTES, 0)).compression
+        return identify_bytes(os.pread(self._fd, HEAD_BYTES, 0)).compression
 
     def _fault(self, kind: type[ShardkeepError], what: str) -> Exception:
         frames = self._frames

@@ -13,7 +13,7 @@ from typing import Literal
 from shardkeep.errors import PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
 from shardkeep.files.kinds.urls import is_url
-from shardkeep.files.paths import PathsLike, expand
+from shardkeep.files.paths import PathsLike, expand, path_list
 from shardkeep.files.remote.store import list_folder
 from shardkeep.plan.checks import MAX_RECORDS, MAX_WORLD_SIZE, checked_int
 
@@ -207,7 +207,7 @@ def expand_shards(paths: PathsLike, incomplete: Incomplete) -> list[str]:
         A file is named twice, a set is refused, or the option is not valid.
     """
     check_incomplete(incomplete)
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    given = path_list(paths)
     names = expand(given)
     absolute = [
         name if is_url(name) else os.path.abspath(name) for name in names
@@ -218,7 +218,7 @@ def expand_shards(paths: PathsLike, incomplete: Incomplete) -> list[str]:
     for path in absolute:
         sets.setdefault(shard_pattern(path) or "", set()).add(path)
     sets.pop("", None)
-    alone = {os.fspath(one) if is_url(one) else os.path.abspath(one) for one in given}
+    alone = {name if is_url(name) else os.path.abspath(name) for name in map(os.fsdecode, given)}
     members = [
         path
         for pattern, found in sets.items()

@@ -155,12 +155,18 @@ def test_whole_sets_and_parts_on_purpose_are_accepted(tmp_path: Path) -> None:
     assert expand_shards(iter(paths[:1]), "refuse") == paths[:1]
 
 
+def test_what_is_not_a_path_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"a path must be a str or os\.PathLike, .*not 5"):
+        expand_shards(5, "refuse")  # type: ignore[arg-type]
+
+
 def test_a_file_that_is_named_alone_is_not_a_set(tmp_path: Path) -> None:
     paths = _make_set(tmp_path, 8)
     for path in paths[1:]:
         os.unlink(path)
     assert expand_shards(paths[0], "refuse") == [paths[0]]
     assert expand_shards([Path(paths[0])], "refuse") == [paths[0]]
+    assert expand_shards(os.fsencode(paths[0]), "refuse") == [paths[0]]  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="found 1 of 8"):
         expand_shards(f"{tmp_path}/t-*", "refuse")
 

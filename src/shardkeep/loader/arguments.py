@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,6 +9,7 @@ from shardkeep.errors import PlanError, SchemaError
 from shardkeep.plan.checks import checked_int
 from shardkeep.plan.file_assignment import MAX_CYCLE_LENGTH
 from shardkeep.tfrecord.example.features import Feature
+from shardkeep.tfrecord.index.scan import processors
 from shardkeep.world import World
 
 __all__ = ["check_names", "check_sources", "checked_cycle_length", "default_threads"]
@@ -21,8 +21,7 @@ _CYCLE_LENGTH = 16
 
 def default_threads(world: World) -> int:
     """Return this rank's share of the processors that this process may use, at least 1."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(processors // max(world.local_size, 1), 1)
+    return max(processors() // world.local_size, 1)
 
 
 def checked_cycle_length(shard_by: object, shuffle: object, cycle_length: int | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from shardkeep.loader.remote.ahead import FetchedAhead
 from shardkeep.loader.sources import Source
 from shardkeep.loader.steps import Step
 from shardkeep.plan import Damage, Segment
+from shardkeep.tfrecord.damage import OnCorrupt
 from shardkeep.tfrecord.example.features import Feature, Image, describe
 from shardkeep.tfrecord.format.file_kind import with_file_kind
 from shardkeep.world import World
@@ -31,7 +32,7 @@ class BatchOptions:
     batch_size: int
     remainder: str
     with_ids: bool
-    on_corrupt: Literal["raise", "skip", "repair"]
+    on_corrupt: OnCorrupt
     threads: int
     prefetch: int
     world: World

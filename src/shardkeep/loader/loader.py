@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Literal, get_args
+from typing import Literal
 
 from shardkeep import _core
 from shardkeep._summary import facts_html
@@ -25,12 +25,11 @@ from shardkeep.loader.sources import MixedSource, ShardSource
 from shardkeep.plan import Remainder, Segment, Shuffle
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
 from shardkeep.plan.mixture import Mixture, Part, Stop, whole_weights
+from shardkeep.tfrecord.damage import OnCorrupt, check_on_corrupt
 from shardkeep.tfrecord.example.features import Feature, describe
 from shardkeep.world import World, checked_world
 
 __all__ = ["Loader"]
-
-OnCorrupt = Literal["raise", "skip", "repair"]
 
 # Attributes that all loaders of a mixture must share, since a batch has rows of all of them.
 _SHARED_BY_A_MIXTURE = ("features", "batch_size", "world", "remainder", "epochs", "with_ids", "on_corrupt")
@@ -187,8 +186,7 @@ class Loader(Resumable):
         self.threads = checked_int(
             "threads", default_threads(self.world) if threads is None else threads, 1, 1024
         )
-        if on_corrupt not in get_args(OnCorrupt):
-            raise PlanError(f'on_corrupt must be "raise", "skip" or "repair", not {on_corrupt!r}')
+        check_on_corrupt(on_corrupt)
         self.on_corrupt = on_corrupt
         self.cycle_length = checked_cycle_length(shard_by, shuffle, cycle_length)
         if described == []:

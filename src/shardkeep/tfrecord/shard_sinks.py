@@ -157,11 +157,10 @@ class SharedBuffers:
     call raises it again.
     """
 
-    def __init__(self, most_bytes: int = _MOST_HELD_BYTES) -> None:
+    def __init__(self) -> None:
         self.lock = threading.Lock()
         self.sinks: list[BufferedSink] = []
         self._bytes = 0
-        self._most_bytes = most_bytes
         self._failure: ShardkeepError | None = None
 
     def check(self) -> None:
@@ -185,7 +184,7 @@ class SharedBuffers:
     def add(self, count_bytes: int) -> None:
         """Count newly buffered bytes; at the limit, flush the buffers of all shards."""
         self._bytes += count_bytes
-        if self._bytes >= self._most_bytes:
+        if self._bytes >= _MOST_HELD_BYTES:
             self._bytes = 0
             for sink in self.sinks:
                 sink.drain()

@@ -247,7 +247,6 @@ def reserve(monkeypatch: pytest.MonkeyPatch, descriptors: int) -> None:
 
 def test_more_shards_than_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_sinks, "_MOST_HELD_BYTES", 5000)
-    monkeypatch.setattr(shard_writer, "SharedBuffers", lambda: shard_sinks.SharedBuffers(5000))
     reserve(monkeypatch, 10)
     with few_descriptors(12), ShardWriter(tmp_path / "{shard:03d}", shards=100) as w:
         for i in range(1000):
@@ -371,7 +370,7 @@ def test_write_during_close_is_refused(
 def test_an_interrupt_between_two_records_publishes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_writer, "SharedBuffers", lambda: shard_sinks.SharedBuffers(1000))
+    monkeypatch.setattr(shard_sinks, "_MOST_HELD_BYTES", 1000)
     reserve(monkeypatch, 2)
     w = ShardWriter(tmp_path / "{shard}", shards=3)
     with monkeypatch.context() as patch:

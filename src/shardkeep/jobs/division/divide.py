@@ -33,6 +33,7 @@ from shardkeep.jobs.division.targets import Place
 from shardkeep.progress import Parts, Progress
 from shardkeep.tfrecord.damage import Damage, OnCorrupt, check_on_corrupt
 from shardkeep.tfrecord.format.compression import WrittenCompression, written_compression
+from shardkeep.tfrecord.index.scan import processors
 from shardkeep.tfrecord.shard_names import expand_shards
 
 __all__ = ["ShardFile", "SplitReport", "divide"]
@@ -265,7 +266,7 @@ def _packed_tasks(
 def _run(
     tasks: Iterator[_Part], executor: Executor | None, total_bytes: int, progress: Progress
 ) -> list[Copied]:
-    threads = 1 if total_bytes < _INLINE_BYTES else min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    threads = 1 if total_bytes < _INLINE_BYTES else min(_MOST_THREADS, processors())
     return Work(progress, total_bytes, executor).run(_copy, tasks, threads)
 
 

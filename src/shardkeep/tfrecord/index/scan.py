@@ -122,7 +122,7 @@ def explain(error: CorruptDataError) -> Exception:
 
 def processors() -> int:
     """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def thread_count(threads: int | None) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from shardkeep.diagnosis.examination.machine.surroundings import Manager, manager
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.diagnosis.examination.subject import Subject
+from shardkeep.tfrecord.index.scan import processors
 
 __all__ = ["processes"]
 
@@ -43,7 +44,7 @@ def _start_method(subject: Subject) -> Iterator[Problem | Fact]:
 
 
 def _processors(subject: Subject) -> Iterator[Problem | Fact]:
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = processors()
     present = max(allowed, os.cpu_count() or 1)
     usable, quota = float(allowed), _quota(subject)
     text = f"{allowed:,} of {present:,}"

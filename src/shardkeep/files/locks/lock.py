@@ -190,11 +190,11 @@ class FileLock:
         if fd is None:
             return
         try:
-            # Only the last holder may remove the name: another shared holder still needs it.
-            if not self.shared or self._flock(fd, fcntl.LOCK_EX):
-                with contextlib.suppress(OSError):
-                    if _has_name(fd, self._where):
-                        os.unlink(self._where)
+            # Only the last holder may remove the name: another shared holder still needs it. On NFS an
+            # exclusive lock is refused if the file of another user is only readable.
+            with contextlib.suppress(OSError):
+                if (not self.shared or self._flock(fd, fcntl.LOCK_EX)) and _has_name(fd, self._where):
+                    os.unlink(self._where)
             with contextlib.suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)
         finally:

@@ -158,6 +158,24 @@ def test_writing_without_trusted_locks_is_refused(tmp_path, monkeypatch, code):
     assert not open_descriptors() - before
 
 
+def test_a_shared_lock_whose_file_is_only_readable_is_released_on_nfs(tmp_path, monkeypatch):
+    original = fcntl.flock
+
+    def of_nfs(fd, operation):
+        if operation & fcntl.LOCK_EX:
+            raise OSError(errno.EBADF, "not open for writing")
+        original(fd, operation)
+
+    before = open_descriptors()
+    monkeypatch.setattr(fcntl, "flock", of_nfs)
+    with lock(tmp_path / "a", shared=True, if_unsafe="trust") as mine:
+        assert mine.held
+    assert not open_descriptors() - before
+    monkeypatch.undo()
+    with lock(tmp_path / "a", timeout_s=0) as mine:
+        assert mine.held
+
+
 def test_a_full_disk_does_not_refuse_the_lock(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "full")

@@ -123,12 +123,9 @@ def remove_all(folder: str) -> list[str]:
 
 def is_leftover(folder: str, name: str) -> bool:
     """Return True for a temporary file whose process is certainly dead, as `sweep` decides it."""
-    match = _PATTERN.search(name)
-    if match is None:
+    maker, me = _maker(name), this_process()
+    if maker is None:
         return False
-    host, boot, namespace, pid, start_ticks = match.groups()
-    maker = Owner(host, boot, namespace, int(pid), int(start_ticks))
-    me = this_process()
     if maker.same_kernel_view(me):
         return maker.is_gone()
     if maker.host != me.host:
@@ -147,12 +144,16 @@ def is_leftover(folder: str, name: str) -> bool:
 
 def is_of_ended_process(name: str) -> bool:
     """Return True for a temporary name of an ended process of this kernel; those of others may be in use."""
+    maker = _maker(name)
+    return maker is not None and maker.is_gone()
+
+
+def _maker(name: str) -> Owner | None:
     match = _PATTERN.search(name)
     if match is None:
-        return False
+        return None
     host, boot, namespace, pid, start_ticks = match.groups()
-    maker = Owner(host, boot, namespace, int(pid), int(start_ticks))
-    return maker.same_kernel_view(this_process()) and maker.is_gone()
+    return Owner(host, boot, namespace, int(pid), int(start_ticks))
 
 
 def _lock_is_free(path: str) -> bool:

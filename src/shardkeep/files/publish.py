@@ -136,14 +136,12 @@ def publish_set(
 
 
 @contextlib.contextmanager
-def publish_raw(
-    path: str | os.PathLike[str], *, exists: Exists = "fail", durable: bool = True
-) -> Iterator[TemporaryFile]:
+def publish_raw(path: str | os.PathLike[str], *, exists: Exists = "fail") -> Iterator[TemporaryFile]:
     """Publish as `publish` does, but yield the unbuffered file, which can also be read back.
 
     For libraries that have their own buffers and take a Python file, such as h5py.
     """
-    with _publication([path], exists=exists, durable=durable) as files:
+    with _publication([path], exists=exists, durable=True) as files:
         yield files[0]
 
 

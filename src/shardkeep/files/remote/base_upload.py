@@ -41,7 +41,7 @@ class Upload:
         self._running: set[Any] = set()
         self._stopping = False
         if not replace:
-            if self._exists():
+            if store.exists(url):
                 raise self._taken()
             self._check_exclusive()
 
@@ -97,18 +97,11 @@ class Upload:
 
     # -- for all ---------------------------------------------------------------------------------------
 
-    def _exists(self) -> bool:
-        try:
-            store.stat(self.url)
-        except NotFoundError:
-            return False
-        return True
-
     def _taken(self) -> ExistsError:
         shown = display(self.url)
         return ExistsError(f'{shown} exists: choose another name, or allow exists="replace"', path=shown)
 
-    def _call(self, what: str, make: Callable[[], Any], *, size_bytes: int = 0, repeat: bool = True) -> Any:
+    def _call(self, what: str, make: Callable[[], Any], *, size_bytes: int = 0) -> Any:
         """Return the result of a call, or of a coroutine in the loop of the back end, with a time limit."""
 
         def attempt(limit_s: float) -> Any:
@@ -117,7 +110,7 @@ class Upload:
                 return requests._in_thread(make, limit_s)
             return self._in_loop(make, limit_s)
 
-        return requests.repeated(self.url, what, attempt, repeat=repeat)
+        return requests.repeated(self.url, what, attempt)
 
     def _in_loop(self, make: Callable[[], Any], limit_s: float) -> Any:
         import asyncio

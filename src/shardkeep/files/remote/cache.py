@@ -52,6 +52,7 @@ __all__ = [
     "object_path",
     "present",
     "require_room",
+    "user_folder",
 ]
 
 Tick = Callable[[int], object]
@@ -62,10 +63,13 @@ _WAIT_S = 0.5
 def cache_folder() -> str:
     """Return the folder of the cache, from ``SHARDKEEP_CACHE_DIR``."""
     named = os.environ.get("SHARDKEEP_CACHE_DIR")
-    if named:
-        return os.path.abspath(named)
+    return os.path.abspath(named) if named else os.path.join(user_folder(), "shards")
+
+
+def user_folder() -> str:
+    """Return ``$XDG_CACHE_HOME/shardkeep``, by default ``~/.cache/shardkeep``."""
     root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(root, "shardkeep", "shards")
+    return os.path.join(root, "shardkeep")
 
 
 def cache_bytes(root: str, used_bytes: int) -> int:
@@ -82,7 +86,7 @@ def cache_bytes(root: str, used_bytes: int) -> int:
 def limit_bytes() -> int:
     """Return the limit of the cache now."""
     root = cache_folder()
-    return cache_bytes(root, _noted_bytes(root))
+    return cache_bytes(root, _noted_bytes(root) or 0)
 
 
 def require_room(infos: Sequence[ObjectInfo]) -> None:
@@ -95,7 +99,7 @@ def require_room(infos: Sequence[ObjectInfo]) -> None:
     """
     root = cache_folder()
     needed = sum(info.size_bytes for info in infos)
-    used = _noted_bytes(root)
+    used = _noted_bytes(root) or 0
     disk = os.statvfs(root)
     room = disk.f_bavail * disk.f_frsize + used
     if needed > room:
@@ -109,13 +113,13 @@ def require_room(infos: Sequence[ObjectInfo]) -> None:
         )
 
 
-def _noted_bytes(root: str) -> int:
+def _noted_bytes(root: str) -> int | None:
     _require_own_folder(root)
     try:
         with open(os.path.join(root, "used")) as file:
             return int(file.read())
     except (OSError, ValueError):
-        return 0
+        return None
 
 
 def object_path(info: ObjectInfo) -> str:
@@ -276,18 +280,15 @@ def _locked(path: str, tick: Tick) -> Iterator[None]:
 def _make_room(part: str, size_bytes: int) -> None:
     """Remove objects until another one fits, and make the file of that one."""
     root = cache_folder()
-    note = os.path.join(root, "used")
     with _locked(os.path.join(root, "room"), lambda _: None):
-        try:
-            with open(note) as file:
-                used = int(file.read())
-        except (OSError, ValueError):
+        used = _noted_bytes(root)
+        if used is None:
             used = sum(status.st_size for _, status in _objects(root))
         limit = cache_bytes(root, used)
         if used + size_bytes > limit:
             used = _evict(root, limit - size_bytes)
         # Before the object is fetched: after a crash the number is too large, and the next eviction counts.
-        with open(note, "w") as file:
+        with open(os.path.join(root, "used"), "w") as file:
             file.write(str(used + size_bytes))
         # With its size, so that an eviction for another object counts all of it.
         _make_file(part, size_bytes)

@@ -12,6 +12,7 @@ from typing import Any
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.urls import is_url, url_name, url_parent
 from shardkeep.files.pending import Pending
+from shardkeep.files.remote.cache import user_folder
 from shardkeep.files.remote.store import stat_many
 from shardkeep.files.remote.uploads import upload_to
 
@@ -27,11 +28,7 @@ def sizes_bytes(paths: Sequence[str]) -> list[int]:
 
 def cache_root() -> str:
     """Return ``$SHARDKEEP_CACHE_DIR``, by default ``$XDG_CACHE_HOME/shardkeep``."""
-    root = os.environ.get("SHARDKEEP_CACHE_DIR")
-    if not root:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        root = os.path.join(base, "shardkeep")
-    return os.path.abspath(root)
+    return os.path.abspath(os.environ.get("SHARDKEEP_CACHE_DIR") or user_folder())
 
 
 def local_folder(kind: str, url: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardkeep.errors import NotFoundError, PlanError, RemoteError, ShardkeepError
+from shardkeep.errors import PlanError, RemoteError, ShardkeepError
 from shardkeep.files import leftovers
 from shardkeep.files.kinds.urls import display, join_url, url_name, url_parent
 from shardkeep.files.remote import requests, store
@@ -17,7 +17,6 @@ class _RenamedUpload(Upload):
     """An upload under a temporary name in the same folder."""
 
     def __init__(self, url: str, *, replace: bool) -> None:
-        self._temporary = ""
         super().__init__(url, replace=replace)
         self._temporary_url = join_url(url_parent(url), leftovers.temporary_name(url_name(url)))
         self._temporary = requests.file_system(self._temporary_url)[1]
@@ -28,7 +27,7 @@ class _RenamedUpload(Upload):
         for info in store.list_folder(folder):
             if leftovers.is_of_ended_process(url_name(info.url)):
                 remove(info.url)
-        self._call("write", lambda: self._put(), size_bytes=self._size_bytes)
+        self._call("write", self._put, size_bytes=self._size_bytes)
         found = store.stat(self._temporary_url).size_bytes
         if found != self._size_bytes:
             raise RemoteError(
@@ -46,11 +45,11 @@ class _RenamedUpload(Upload):
             self._call("write", lambda: self._rename(self._temporary, self._path))
         except ShardkeepError:
             # No other process knows the temporary name: if it is gone, it was renamed.
-            if self._is_there(self._temporary_url):
-                if not self.replace and self._exists():
+            if store.exists(self._temporary_url):
+                if not self.replace and store.exists(self.url):
                     raise self._taken() from None
                 raise
-            if not self._exists():
+            if not store.exists(self.url):
                 raise
 
     def _rename(self, old: str, new: str) -> Any:
@@ -61,15 +60,7 @@ class _RenamedUpload(Upload):
             remove(self._temporary_url)
 
     def _is_ours(self) -> bool:
-        return not self._is_there(self._temporary_url)
-
-    @staticmethod
-    def _is_there(url: str) -> bool:
-        try:
-            store.stat(url)
-        except NotFoundError:
-            return False
-        return True
+        return not store.exists(self._temporary_url)
 
 
 class SftpUpload(_RenamedUpload):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkeep.errors import NotFoundError, RemoteError
-from shardkeep.files.kinds.urls import display, is_pattern, join_url, split_url, url_name, url_parent
+from shardkeep.files.kinds.urls import display, join_url, split_url, url_name, url_parent
 from shardkeep.files.remote.requests import attempt_s, bounded, call, drop_listings, file_system, repeated
 from shardkeep.files.remote.s3_content import NoRangesError, content_reader
 from shardkeep.files.threads.tasks import Tasks
@@ -25,6 +25,7 @@ __all__ = [
     "checks_versions",
     "concurrently",
     "download",
+    "exists",
     "list_folder",
     "list_objects",
     "list_tree",
@@ -86,6 +87,15 @@ def stat(url: str) -> ObjectInfo:
     return _info(url, raw)
 
 
+def exists(url: str) -> bool:
+    """Return whether a store has an object."""
+    try:
+        stat(url)
+    except NotFoundError:
+        return False
+    return True
+
+
 def stat_many(urls: Sequence[str]) -> list[ObjectInfo]:
     """Return size and version of objects, by one listing where several are in one folder."""
     folders: dict[str, list[str]] = {}
@@ -100,18 +110,14 @@ def stat_many(urls: Sequence[str]) -> list[ObjectInfo]:
     return [known[url] for url in urls]
 
 
-def list_objects(url: str) -> list[ObjectInfo]:
-    """Return the objects that match a pattern, or those directly in a folder, sorted by URL.
+def list_objects(pattern: str) -> list[ObjectInfo]:
+    """Return the objects that match a pattern, sorted by URL.
 
     Raises
     ------
     RemoteError, MissingExtraError
-        A pattern without a match, and an empty folder, are not errors.
+        A pattern without a match is not an error.
     """
-    return _matches(url) if is_pattern(url) else list_folder(url)
-
-
-def _matches(pattern: str) -> list[ObjectInfo]:
     before, path, after = split_url(pattern)
     magic = re.search(r"[*?\[]", path)
     assert magic is not None

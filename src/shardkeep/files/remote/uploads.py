@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from shardkeep.errors import PlanError, ShardkeepError
 from shardkeep.files.kinds.urls import display, split_url, url_name
-from shardkeep.files.remote import requests
+from shardkeep.files.remote import requests, store
 from shardkeep.files.remote.base_upload import Upload
 from shardkeep.files.remote.put_upload import AzureUpload, GoogleUpload
 from shardkeep.files.remote.renamed_upload import HdfsUpload, SftpUpload, WebdavUpload
@@ -102,7 +102,7 @@ class _MemoryUpload(Upload):
 
     def _place(self) -> None:
         with open(self._source, "rb") as file, _in_memory:
-            if not self.replace and self._exists():
+            if not self.replace and store.exists(self.url):
                 raise self._taken()
             self._system.pipe_file(self._path, file.read())
             self._created = True

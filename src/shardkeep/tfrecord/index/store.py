@@ -25,6 +25,7 @@ from shardkeep._paths_in_messages import shown
 from shardkeep.errors import DurabilityError, PlanError
 from shardkeep.files.durable import durably
 from shardkeep.files.publish import publish_sidecar
+from shardkeep.files.remote.cache import user_folder
 from shardkeep.tfrecord.index.binary import encode, read_index_file
 from shardkeep.tfrecord.index.fingerprint import Fingerprint, frames_fit, sample_blocks
 
@@ -190,11 +191,7 @@ def _is_unchanged(before: os.stat_result, now: os.stat_result) -> bool:
 
 def cache_folder() -> str:
     """Return the cache folder."""
-    named = os.environ.get("SHARDKEEP_INDEX_DIR")
-    if named:
-        return named
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(root, "shardkeep", "index")
+    return os.environ.get("SHARDKEEP_INDEX_DIR") or os.path.join(user_folder(), "index")
 
 
 def _cache_name(path: str) -> str:

@@ -33,7 +33,7 @@ def replace(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]) -> No
 
 
 def test_a_listing_has_the_sizes_and_versions_that_stat_has(folder: str) -> None:
-    found = store.list_objects(folder)
+    found = store.list_folder(folder)
     assert [info.size_bytes for info in found] == [10, 11, 12, 13, 14]
     assert found == [store.stat(f"{folder}/x{i}.tfrecord") for i in range(5)]
     assert store.stat_many([found[i].url for i in (3, 0, 2)]) == [found[i] for i in (3, 0, 2)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     tf = import_extra("tensorflow", "shardkeep.adapters.tensorflow")
 
-__all__ = ["batch_of", "batch_spec", "flat_arrays", "flat_specs"]
+__all__ = ["batch_spec", "flat_arrays", "read_tensors"]
 
 
 def batch_spec(loader: Loader, rows: int | None = None) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _dtype(feature: Any) -> Any:
     return tf.string if feature.dtype == "bytes" else tf.as_dtype(feature.dtype)
 
 
-def flat_specs(spec: Mapping[str, Any]) -> list[Any]:
+def _flat_specs(spec: Mapping[str, Any]) -> list[Any]:
     """Return the specs of `flat_arrays`: a ragged column is two of them, values and offsets."""
     flat: list[Any] = []
     for one in spec.values():
@@ -70,7 +70,7 @@ def flat_specs(spec: Mapping[str, Any]) -> list[Any]:
 
 
 def flat_arrays(spec: Mapping[str, Any], batch: Mapping[str, Any]) -> list[Any]:
-    """Return the arrays of a batch in the order of `flat_specs`, without a copy except for raw records."""
+    """Return the arrays of a batch in the order of their specs, without a copy except for raw records."""
     flat: list[Any] = []
     for name, one in spec.items():
         column = batch[name]
@@ -83,13 +83,17 @@ def flat_arrays(spec: Mapping[str, Any], batch: Mapping[str, Any]) -> list[Any]:
     return flat
 
 
-def batch_of(spec: Mapping[str, Any], flat: Any) -> dict[str, Any]:
-    """Return the tensors of `flat_arrays` by column."""
-    tensors = iter(flat)
+def read_tensors(spec: Mapping[str, Any], read: Callable[[int], list[Any]], number: Any) -> dict[str, Any]:
+    """Return the tensors by column of a batch whose `flat_arrays` a Python function returns for a number."""
+    specs = _flat_specs(spec)
+    tensors = tf.numpy_function(read, [number], [one.dtype for one in specs])
+    for tensor, one in zip(tensors, specs, strict=True):
+        tensor.set_shape(one.shape)
+    rest = iter(tensors)
     batch: dict[str, Any] = {}
     for name, one in spec.items():
-        tensor = next(tensors)
+        tensor = next(rest)
         if isinstance(one, tf.RaggedTensorSpec):
-            tensor = tf.RaggedTensor.from_row_splits(tensor, next(tensors), validate=False)
+            tensor = tf.RaggedTensor.from_row_splits(tensor, next(rest), validate=False)
         batch[name] = tensor
     return batch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardkeep._extras import import_extra
-from shardkeep.adapters.tensorflow.columns import batch_of, flat_arrays, flat_specs
+from shardkeep.adapters.tensorflow.columns import flat_arrays, read_tensors
 from shardkeep.errors import PlanError
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def generated(
         True for elements ``(number, batch)``; the number is unique in the dataset.
     """
     current = _Pass(iter(()), 0, 0)
-    specs = flat_specs(spec)
 
     def begin_pass() -> list[np.int64]:
         nonlocal current
@@ -84,10 +83,7 @@ def generated(
         return flat_arrays(spec, batch)
 
     def element(number: Any) -> Any:
-        tensors = tf.numpy_function(take, [number], [one.dtype for one in specs])
-        for tensor, one in zip(tensors, specs, strict=True):
-            tensor.set_shape(one.shape)
-        batch = batch_of(spec, tensors)
+        batch = read_tensors(spec, take, number)
         return (number, batch) if numbered else batch
 
     def elements(_: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardkeep._extras import import_extra
 from shardkeep.adapters.passes import Passes
-from shardkeep.adapters.tensorflow.columns import batch_of, batch_spec, flat_arrays, flat_specs
+from shardkeep.adapters.tensorflow.columns import batch_spec, flat_arrays, read_tensors
 from shardkeep.adapters.tensorflow.dataset import StatefulPasses
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
@@ -107,11 +107,7 @@ class StepReader(StatefulPasses):
         dict
             Tensors by column, as in `to_dataset`.
         """
-        specs = flat_specs(self._spec)
-        tensors = tf.numpy_function(self._read, [number], [one.dtype for one in specs])
-        for one, tensor in zip(specs, tensors, strict=True):
-            tensor.set_shape(one.shape)
-        return batch_of(self._spec, tensors)
+        return read_tensors(self._spec, self._read, number)
 
     def _read(self, number: int) -> list[Any]:
         number = int(number)

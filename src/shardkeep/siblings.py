@@ -17,14 +17,9 @@ import signal
 import sys
 from typing import Any
 
-__all__ = ["count_workers", "has_siblings"]
+__all__ = ["count_workers"]
 
 _SPAWNED = b"--multiprocessing-fork"
-
-
-def has_siblings() -> bool:
-    """Return True in a `multiprocessing` child whose parent has other live ones like it."""
-    return count_workers() > 1
 
 
 def count_workers() -> int:

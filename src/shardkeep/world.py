@@ -34,7 +34,7 @@ from shardkeep.launchers import (
     local_numbers,
     sign_of_several,
 )
-from shardkeep.siblings import count_workers, has_siblings
+from shardkeep.siblings import count_workers
 
 __all__ = ["REMEDY", "World", "checked_world", "refuse_late_rank", "warn_of_siblings"]
 
@@ -195,7 +195,7 @@ def refuse_late_rank(world: World) -> None:
 
 def warn_of_siblings(world: World) -> None:
     """Warn, once in a process, if one of several workers of `multiprocessing` uses the default world."""
-    if world.source != "default" or _warned_pid == os.getpid() or not has_siblings():
+    if world.source != "default" or _warned_pid == os.getpid() or count_workers() < 2:
         return
     _warn_once(
         "no launcher was found, so this process is rank 0 of 1, as are the other workers of its parent, and"

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from shardkeep.files.threads.groups import Located, divide, engine_error, perform, resume
 from shardkeep.files.threads.tasks import Tasks
+from shardkeep.progress import Progress
 
 __all__ = ["Tick", "Work", "WorkFile"]
 
@@ -46,7 +47,7 @@ class Work:
 
     def __init__(
         self,
-        progress: Callable[[int, int], object] | None,
+        progress: Progress | None,
         total_bytes: int,
         executor: Executor | None = None,
     ) -> None:

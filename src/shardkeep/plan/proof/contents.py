@@ -103,7 +103,7 @@ def segments_from_dicts(entries: Sequence[object], positions: int) -> list[Segme
             epoch=one.integer("epoch", 0, MAX_EPOCH - epochs + 1),
             start=one.integer("start", 0, positions),
             steps=one.integer("steps", 0, MAX_RECORDS),
-            history=_history(one) if "history" in one else (),
+            history=history_from_lists(one.sequence("history"), "history") if "history" in one else (),
         )
         one.nothing_else()
         segments += [replace(first, epoch=first.epoch + number) for number in range(epochs)]
@@ -165,10 +165,6 @@ def history_from_lists(data: object, where: str) -> tuple[HistoryEntry, ...]:
             )
         )
     return merge_history(entries)
-
-
-def _history(fields: Fields) -> tuple[HistoryEntry, ...]:
-    return history_from_lists(fields.sequence("history"), "history")
 
 
 def _whole_numbers(values: Sequence[object], where: str) -> list[int]:

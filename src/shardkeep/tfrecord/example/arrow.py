@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from shardkeep.errors import SchemaError
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.remote.copies import accepts_urls
+from shardkeep.progress import Progress
 from shardkeep.tfrecord.example.columns import gather
 from shardkeep.tfrecord.example.example import named_items
 from shardkeep.tfrecord.example.features import Feature, Image, VarLen
@@ -37,7 +38,7 @@ def read_arrow(
     threads: int | None = None,
     verify: bool = True,
     incomplete: Incomplete = "refuse",
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> pyarrow.Table:
     """Read whole files of `tf.train.Example` into a `pyarrow.Table`.
 

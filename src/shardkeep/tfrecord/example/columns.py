@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from shardkeep.errors import SchemaError
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.remote.copies import accepts_urls
+from shardkeep.progress import Progress
 from shardkeep.tfrecord.example.batches import BytesAs, ColumnBatch, batches_of, runs_of
 from shardkeep.tfrecord.example.features import Feature, FixedLen, Image, describe
 from shardkeep.tfrecord.example.ragged import Ragged
@@ -37,7 +38,7 @@ def read_columns(
     threads: int | None = None,
     verify: bool = True,
     incomplete: Incomplete = "refuse",
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, npt.NDArray[Any] | Ragged]:
     """Read whole files of `tf.train.Example` into one array for each feature.
 
@@ -118,7 +119,7 @@ def gather(
     threads: int | None,
     verify: bool,
     incomplete: Incomplete,
-    progress: Callable[[int, int], object] | None,
+    progress: Progress | None,
     bytes_as: BytesAs,
 ) -> tuple[int, dict[str, list[npt.NDArray[Any]]]]:
     """Read columns as lists of arrays, for `read_columns` and `read_arrow`.

@@ -7,7 +7,7 @@ import functools
 import glob
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import overload
@@ -21,6 +21,7 @@ from shardkeep.files.paths import expand
 from shardkeep.files.remote.store import ObjectInfo, stat_many
 from shardkeep.files.threads.work import Tick, Work, WorkFile
 from shardkeep.files.user_warning import warn_user
+from shardkeep.progress import Progress
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index import store
 from shardkeep.tfrecord.index.fingerprint import sample_blocks
@@ -31,7 +32,6 @@ from shardkeep.tfrecord.index.together import store_together
 __all__ = ["Index", "build_index", "find_index", "frame_starts", "load_index", "load_indexes"]
 
 Path = str | os.PathLike[str]
-Progress = Callable[[int, int], object]
 
 # A scan of a smaller file costs no more than reading and checking an index file.
 _WORTH_BYTES = 1 << 20

@@ -4,43 +4,22 @@ from __future__ import annotations
 
 import copy
 import os
-import uuid
 from typing import Any
 
 from shardkeep.errors import PlanError
-from shardkeep.files.kinds.urls import is_url
 from shardkeep.files.leftovers import temporary_name
 from shardkeep.hdf5.segments.commit_record import MarkRecord, newest_mark
-from shardkeep.hdf5.segments.described_data import DescribedData
 from shardkeep.hdf5.segments.run_folder import segment_path
 from shardkeep.hdf5.segments.series_end import write_end
-from shardkeep.hdf5.worker.contents import Storage
 from shardkeep.hdf5.worker.cut import cut_segment
-from shardkeep.hdf5.worker.rank_owner import RankExists, RankOwner
+from shardkeep.hdf5.worker.rank_owner import RankOwner
 from shardkeep.hdf5.worker.rollback import check_checkpoint, remove_after
-from shardkeep.world import World
 
 __all__ = ["CommitSeries"]
 
 
 class CommitSeries(RankOwner):
     """Base class of `WorkerFile` with the calls that change which rows are committed."""
-
-    def __init__(
-        self,
-        run_dir: str,
-        world: World,
-        storage: Storage,
-        *,
-        durable: bool,
-        timeout_s: float | None,
-        exists: RankExists,
-    ) -> None:
-        self._world_size = world.size
-        self._incarnation = uuid.uuid4().hex
-        super().__init__(run_dir, world, storage, durable=durable, timeout_s=timeout_s, exists=exists)
-        run_path = run_dir if is_url(run_dir) else os.path.dirname(self._folder)
-        self._described = DescribedData(run_path, durable=durable)
 
     def commit(
         self, *, step: int, receipt: dict[str, Any] | None = None, state: dict[str, Any] | None = None

@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import threading
+import uuid
 import weakref
 from collections.abc import Iterator
 from typing import Any, Literal, TypeVar, get_args
@@ -25,6 +26,7 @@ from shardkeep.files.locks.holder import holder_is_me
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.read_errors import first_line
+from shardkeep.hdf5.segments.described_data import DescribedData
 from shardkeep.hdf5.segments.run_folder import list_segments, make_rank_folder, rank_folder, writer_path
 from shardkeep.hdf5.segments.segment import Segment
 from shardkeep.hdf5.segments.series_end import remove_end
@@ -62,11 +64,14 @@ class RankOwner:
         if exists not in get_args(RankExists):
             raise PlanError(f'exists must be "resume", "fail" or "replace", not {exists!r}')
         self.run_dir = path_or_url(run_dir)
-        self.rank = world.rank
+        self.rank, self._world_size = world.rank, world.size
         # Absolute: the program may change its folder between two commits.
         self._folder = rank_folder(local_run(run_dir), self.rank)
         self._remote = RemoteRank(self.run_dir, self.rank) if is_url(self.run_dir) else None
         self._contents = Contents(self._folder, self.rank, storage)
+        run_path = os.path.dirname(self._folder) if self._remote is None else self.run_dir
+        self._described = DescribedData(run_path, durable=durable)
+        self._incarnation = uuid.uuid4().hex
         self._writers: dict[str, RowWriter] = {}
         self._durable = durable
         self._mutex = threading.RLock()

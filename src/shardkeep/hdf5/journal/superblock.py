@@ -7,17 +7,17 @@ would only exclude readers. Format: HDF5 File Format Specification 3.0, section 
 from __future__ import annotations
 
 from shardkeep._core import lookup3
+from shardkeep.files.kinds.kind import HDF5_SIGNATURE
 
-__all__ = ["SIGNATURE", "SUPERBLOCK_BYTES", "refused_flags", "without_flags"]
+__all__ = ["SUPERBLOCK_BYTES", "refused_flags", "without_flags"]
 
 SUPERBLOCK_BYTES = 48
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FLAGS = 11
 
 
 def without_flags(block: bytes) -> bytes:
     """Return the 48 bytes of a superblock with its flags cleared, and a valid checksum."""
-    if len(block) != SUPERBLOCK_BYTES or block[:9] != SIGNATURE + b"\x03":
+    if len(block) != SUPERBLOCK_BYTES or block[:9] != HDF5_SIGNATURE + b"\x03":
         raise ValueError("not a superblock of version 3")
     changed = bytearray(block[:44])
     changed[_FLAGS] = 0
@@ -29,4 +29,4 @@ def refused_flags(block: bytes) -> int:
 
     Bit 0 marks a file as open for writing, bit 2 for SWMR. Files of versions 0 and 2 open with them.
     """
-    return block[_FLAGS] & 5 if block[:9] == SIGNATURE + b"\x03" and len(block) > _FLAGS else 0
+    return block[_FLAGS] & 5 if block[:9] == HDF5_SIGNATURE + b"\x03" and len(block) > _FLAGS else 0

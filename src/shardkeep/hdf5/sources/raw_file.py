@@ -15,10 +15,10 @@ import numpy.typing as npt
 from shardkeep._core import ChunkCopier, ChunkCopy
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
 from shardkeep.files.durable import read_all, reading_from
+from shardkeep.files.kinds.kind import HDF5_SIGNATURE
 from shardkeep.files.locks.probe import HELD
 from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.files.threads.groups import size_runs
-from shardkeep.hdf5.journal.superblock import SIGNATURE
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
 from shardkeep.hdf5.storage.chunk_table import ChunkTable
@@ -66,8 +66,8 @@ class RawFile:
             raise NotFoundError(message, path=path) from None
         try:
             with reading_from(path):
-                start = os.pread(fd, len(SIGNATURE), 0)
-            if start != SIGNATURE:  # a user block
+                start = os.pread(fd, len(HDF5_SIGNATURE), 0)
+            if start != HDF5_SIGNATURE:  # a user block
                 os.close(fd)
                 return None
             _lock(fd, path)

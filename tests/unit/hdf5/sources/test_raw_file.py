@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
-from shardkeep.hdf5.journal.superblock import SIGNATURE
+from shardkeep.files.kinds.kind import HDF5_SIGNATURE
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
 from shardkeep.hdf5.sources.raw_file import RawFile
@@ -37,7 +37,7 @@ def test_rows_at_any_address_are_aligned(tmp_path, more_bytes):
     values = np.arange(7.0)
     for shift in range(8):
         path = tmp_path / f"{shift}"
-        path.write_bytes(SIGNATURE + bytes(shift) + values.tobytes() + bytes(more_bytes))
+        path.write_bytes(HDF5_SIGNATURE + bytes(shift) + values.tobytes() + bytes(more_bytes))
         with RawFile.open_source(str(path), FileVersion.of(os.stat(path))) as raw:
             (rows,) = raw.rows([8 + shift], 7, values.dtype, (), 1, 7)
             assert rows.flags.aligned
@@ -46,7 +46,7 @@ def test_rows_at_any_address_are_aligned(tmp_path, more_bytes):
 
 def test_a_small_file_is_read_with_one_call(tmp_path, monkeypatch):
     path = tmp_path / "a"
-    path.write_bytes(SIGNATURE + bytes(range(100)))
+    path.write_bytes(HDF5_SIGNATURE + bytes(range(100)))
     calls = []
     preadv = os.preadv
     monkeypatch.setattr(os, "preadv", lambda *given: calls.append(given) or preadv(*given))

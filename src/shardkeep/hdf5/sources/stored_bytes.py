@@ -7,10 +7,8 @@ addresses are in the array.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import h5py
 import numpy as np
@@ -19,10 +17,9 @@ from shardkeep.errors import MissingExtraError
 from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.storage.chunk_table import read_chunk_table
 from shardkeep.hdf5.storage.compression import missing_filter
+from shardkeep.hdf5.storage.layout import blocks_of
 
 __all__ = ["read_attribute_bytes", "read_chunk_bytes", "read_row_bytes", "unreadable_filter"]
-
-_BLOCK_BYTES = 4 * 1024 * 1024
 
 
 def read_attribute_bytes(attribute: h5py.h5a.AttrID) -> None:
@@ -91,9 +88,8 @@ def read_chunk_bytes(item: h5py.h5d.DatasetID, path: str) -> int:
 def _parts(
     item: h5py.h5d.DatasetID, shape: tuple[int, ...], size_bytes: int
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield start and shape of parts of at most about 4 MiB, whole chunks where there are chunks."""
     properties = item.get_create_plist()
-    chunks = (1,) * len(shape)
+    chunks: tuple[int, ...] = (1,) * len(shape)
     if properties.get_layout() == h5py.h5d.CHUNKED:
         chunks = tuple(
             min(chunk, size) or 1 for chunk, size in zip(properties.get_chunk(), shape, strict=True)
@@ -102,19 +98,7 @@ def _parts(
         table = read_chunk_table(item) if item.get_num_chunks() < grid / 2 else None
         if table is not None:
             for place in table.offsets.tolist():
-                yield tuple(place), _cut(place, chunks, shape)
+                ends = zip(place, chunks, shape, strict=True)
+                yield tuple(place), tuple(min(size, end - start) for start, size, end in ends)
             return
-    step = list(chunks)
-    # The last axes are read whole as far as a part may have them.
-    for axis in reversed(range(len(shape))):
-        others = size_bytes * int(np.prod(step, dtype=object)) // step[axis]
-        most = _BLOCK_BYTES // max(1, others)
-        step[axis] = min(shape[axis], max(chunks[axis], most // chunks[axis] * chunks[axis])) or 1
-        if step[axis] < shape[axis]:
-            break
-    for place in itertools.product(*(range(0, size, part) for size, part in zip(shape, step, strict=True))):
-        yield place, _cut(place, step, shape)
-
-
-def _cut(place: Any, part: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(min(size, end - start) for start, size, end in zip(place, part, shape, strict=True))
+    yield from blocks_of(shape, size_bytes, chunks)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +20,7 @@ from shardkeep.hdf5.storage.dtypes import same_file_type
 __all__ = [
     "Layout",
     "as_row_shape",
+    "blocks_of",
     "check_row_size",
     "chunk_rows_of",
     "create_dataset",
@@ -28,6 +31,7 @@ __all__ = [
 
 _CHUNK_BYTES = 512 * 1024
 _TEXT_CHUNK_ROWS = 4096
+_BLOCK_BYTES = 4 << 20
 _LONGEST_CHUNK_BYTES = (1 << 32) - 1
 # Rows without values, as of shape (0,), take no bytes: HDF5 has no chunks of them.
 _UNBOUNDED_ROWS = 1 << 40
@@ -233,3 +237,28 @@ def write_rows(
             kind = h5py.h5t.py_create(np.dtype((rows.dtype, rows.shape[len(shape) :])))
         space.select_hyperslab((start, *(0 for _ in shape[1:])), shape)
         dataset.id.write(h5py.h5s.create_simple(shape), space, np.ascontiguousarray(rows), kind)
+
+
+def blocks_of(
+    shape: tuple[int, ...], item_bytes: int, chunks: tuple[int, ...]
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Yield start and shape of blocks of at most about 4 MiB, each of whole chunks.
+
+    The last axes are whole as far as a block may have them. So with chunks of one element, the elements of a
+    block are adjacent in contiguous rows.
+
+    Examples
+    --------
+    >>> list(blocks_of((2, 3), 1 << 20, (1, 1)))
+    [((0, 0), (1, 3)), ((1, 0), (1, 3))]
+    """
+    step = list(chunks)
+    for axis in reversed(range(len(shape))):
+        others = item_bytes * math.prod(step) // step[axis]
+        most = _BLOCK_BYTES // max(1, others)
+        step[axis] = min(shape[axis], max(chunks[axis], most // chunks[axis] * chunks[axis])) or 1
+        if step[axis] < shape[axis]:
+            break
+    for start in itertools.product(*(range(0, size, part) for size, part in zip(shape, step, strict=True))):
+        ends = zip(start, step, shape, strict=True)
+        yield start, tuple(min(size, end - first) for first, size, end in ends)

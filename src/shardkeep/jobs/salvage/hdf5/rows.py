@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere, has_references
+from shardkeep.hdf5.storage.layout import blocks_of
 from shardkeep.jobs.salvage.hdf5.attributes import stored_size
 from shardkeep.jobs.salvage.hdf5.findings import Findings, limit_time
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
@@ -19,11 +19,8 @@ from shardkeep.jobs.salvage.hdf5.stored_chunk import DamagedChunkError, Filters
 
 __all__ = ["RowCopy"]
 
-_BLOCK_BYTES = 4 << 20
 # Then blocks of rows are not divided further.
 _MOST_FAILURES = 20_000
-
-Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class RowCopy:
@@ -98,7 +95,7 @@ class RowCopy:
         if address is None and self._properties.get_layout() != h5py.h5d.COMPACT:
             return
         self._checked = False
-        for start, count in _boxes(self._shape, item_bytes):
+        for start, count in blocks_of(self._shape, item_bytes, (1,) * len(self._shape)):
             if address is None:  # compact values of variable length
                 self._values(start, count, None)
                 continue
@@ -289,21 +286,6 @@ def _flat(start: tuple[int, ...], shape: tuple[int, ...]) -> int:
     for at, size in zip(start, shape, strict=True):
         number = number * size + at
     return number
-
-
-def _boxes(shape: tuple[int, ...], item_bytes: int) -> Iterator[Box]:
-    """Yield blocks of at most about 4 MiB whose elements are adjacent in contiguous rows."""
-    if 0 in shape:
-        return
-    step = [1] * len(shape)
-    left = max(1, _BLOCK_BYTES // item_bytes)
-    for axis in reversed(range(len(shape))):
-        step[axis] = min(shape[axis], left)
-        left //= step[axis]
-        if step[axis] < shape[axis]:
-            break
-    for start in itertools.product(*(range(0, size, one) for size, one in zip(shape, step, strict=True))):
-        yield start, tuple(min(one, size - at) for at, one, size in zip(start, step, shape, strict=True))
 
 
 def _runs(shape: tuple[int, ...], items: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from shardkeep.jobs.salvage.hdf5 import rows as module
+from shardkeep.hdf5.storage import layout
 from shardkeep.jobs.salvage.hdf5.findings import Findings
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
 from shardkeep.jobs.salvage.hdf5.rows import RowCopy
@@ -24,7 +24,7 @@ SHAPE, ITEM_BYTES, FILL = (100, 1037), 4, -7
 @pytest.fixture
 def salvaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that makes a file, copies its rows, and returns those of the copy."""
-    monkeypatch.setattr(module, "_BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(layout, "_BLOCK_BYTES", BLOCK_BYTES)
     path = str(tmp_path / "x.h5")
 
     def copy(*, user_block: int = 0, cut_bytes: int = 0, patch: bytes = b"", patched_row_bytes: int = 0):

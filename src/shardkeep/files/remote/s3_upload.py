@@ -7,7 +7,6 @@ import hashlib
 import math
 import os
 import secrets
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +24,6 @@ _MOST_PARTS = 9_000
 _PARTS_TOGETHER = 4
 
 _honours: dict[tuple[int, str], bool] = {}
-_asking = threading.Lock()
 
 
 class S3Upload(TokenUpload):
@@ -50,9 +48,8 @@ class S3Upload(TokenUpload):
     def _check_exclusive(self) -> None:
         bucket = f"{split_url(self.url)[0]} {self._system.endpoint_url}"
         key = os.getpid(), bucket
-        with _asking:
-            if key not in _honours:
-                _honours[key] = self._asked()
+        if key not in _honours:
+            _honours[key] = self._asked()
         if not _honours[key]:
             raise not_exclusive(self.url, "ignores the condition of a write (If-None-Match)")
 

@@ -20,12 +20,12 @@ import os
 from collections.abc import Iterator
 
 from shardkeep._paths_in_messages import show_as
-from shardkeep.errors import ExistsError, NotFoundError
+from shardkeep.errors import ExistsError
 from shardkeep.files.kinds.urls import display, is_url, url_name, url_parent
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.publish import publish_sidecar
 from shardkeep.files.remote.pending import local_folder
-from shardkeep.files.remote.store import ObjectInfo, download, stat
+from shardkeep.files.remote.store import download, find
 from shardkeep.files.remote.uploads import upload_file, upload_to
 from shardkeep.hdf5.journal.paths import log_path
 
@@ -80,7 +80,7 @@ def written_locally(place: str) -> Iterator[str]:
     with FileLock(os.path.join(folder, "upload"), timeout_s=0.0):
         _begin(place, path)
         yield path
-        found = _find(place)
+        found = find(place)
         if found is not None and found.version != _base(folder):
             raise _replaced(place)
         upload_file(path, place, replace=found is not None)
@@ -92,7 +92,7 @@ def written_locally(place: str) -> Iterator[str]:
 def _begin(url: str, path: str) -> None:
     folder = os.path.dirname(path)
     copy = os.path.join(folder, "copy.part")
-    found = _find(url)
+    found = find(url)
     upload_to(url, replace=found is not None)  # now, not after hours, if the store refuses it
     is_here = os.path.exists(path)
     if found is not None and not (is_here and found.version == _base(folder)):
@@ -106,13 +106,6 @@ def _begin(url: str, path: str) -> None:
             file.write(json.dumps({"version": found and found.version}).encode())
     if os.path.exists(copy):
         os.replace(copy, path)
-
-
-def _find(url: str) -> ObjectInfo | None:
-    try:
-        return stat(url)
-    except NotFoundError:
-        return None
 
 
 def _base(folder: str) -> str | None:

@@ -41,7 +41,7 @@ class Upload:
         self._running: set[Any] = set()
         self._stopping = False
         if not replace:
-            if store.exists(url):
+            if store.find(url) is not None:
                 raise self._taken()
             self._check_exclusive()
 

@@ -45,11 +45,11 @@ class _RenamedUpload(Upload):
             self._call("write", lambda: self._rename(self._temporary, self._path))
         except ShardkeepError:
             # No other process knows the temporary name: if it is gone, it was renamed.
-            if store.exists(self._temporary_url):
-                if not self.replace and store.exists(self.url):
+            if store.find(self._temporary_url) is not None:
+                if not self.replace and store.find(self.url) is not None:
                     raise self._taken() from None
                 raise
-            if not store.exists(self.url):
+            if store.find(self.url) is None:
                 raise
 
     def _rename(self, old: str, new: str) -> Any:
@@ -60,7 +60,7 @@ class _RenamedUpload(Upload):
             remove(self._temporary_url)
 
     def _is_ours(self) -> bool:
-        return not store.exists(self._temporary_url)
+        return store.find(self._temporary_url) is None
 
 
 class SftpUpload(_RenamedUpload):

@@ -25,7 +25,7 @@ __all__ = [
     "checks_versions",
     "concurrently",
     "download",
-    "exists",
+    "find",
     "list_folder",
     "list_objects",
     "list_tree",
@@ -87,13 +87,12 @@ def stat(url: str) -> ObjectInfo:
     return _info(url, raw)
 
 
-def exists(url: str) -> bool:
-    """Return whether a store has an object."""
+def find(url: str) -> ObjectInfo | None:
+    """Return size and version of an object; None if there is none."""
     try:
-        stat(url)
+        return stat(url)
     except NotFoundError:
-        return False
-    return True
+        return None
 
 
 def stat_many(urls: Sequence[str]) -> list[ObjectInfo]:

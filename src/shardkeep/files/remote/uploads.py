@@ -102,7 +102,7 @@ class _MemoryUpload(Upload):
 
     def _place(self) -> None:
         with open(self._source, "rb") as file, _in_memory:
-            if not self.replace and store.exists(self.url):
+            if not self.replace and store.find(self.url) is not None:
                 raise self._taken()
             self._system.pipe_file(self._path, file.read())
             self._created = True

@@ -15,11 +15,11 @@ import time
 from functools import partial
 from typing import Any
 
-from shardkeep.errors import CorruptDataError, ExistsError, LockTimeoutError, NotFoundError
+from shardkeep.errors import CorruptDataError, ExistsError, LockTimeoutError
 from shardkeep.files.kinds.urls import is_url, join_url
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.publish import publish
-from shardkeep.files.remote.store import stat
+from shardkeep.files.remote.store import find
 from shardkeep.files.remote.uploads import upload_file
 from shardkeep.plan.proof.contents import Dataset
 from shardkeep.plan.proof.description import (
@@ -96,9 +96,7 @@ class DescribedData:
             file.write(_text_of(receipt))
 
     def _upload(self, url: str, receipt: DescribedReceipt) -> None:
-        try:
-            stat(url)
-        except NotFoundError:
+        if find(url) is None:
             upload_file(_text_of(receipt), url, replace=True)
 
 

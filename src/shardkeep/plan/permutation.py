@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shardkeep.plan.checks import MAX_RECORDS, MAX_SEED, checked_int, checked_positions
 
-__all__ = ["Permutation"]
+__all__ = ["Permutation", "mixed_words"]
 
 _ROUNDS, _ROUNDS_WHEN_SMALL, _SMALL = 10, 24, 1024
 _WORD = 2**64 - 1
@@ -144,7 +144,8 @@ class Permutation:
         size = np.uint64(self.size)
         for first in range(0, flat.size, _PASS):
             part = slice(first, first + _PASS)
-            hashed = None if tweaks is None else _mixed_array(tweaks[part])
+            # One increment, so that 0 is not a fixed point.
+            hashed = None if tweaks is None else mixed_words(tweaks[part] + np.uint64(_GOLDEN))
             walked = self._network(flat[part], hashed, inverse)
             beyond = np.flatnonzero(walked >= size)
             while beyond.size:
@@ -197,9 +198,8 @@ def _mixed(value: int) -> int:
     return value ^ value >> 31
 
 
-def _mixed_array(values: U64) -> U64:
-    """Return the SplitMix64 finaliser of each word plus one increment, so that 0 is not a fixed point."""
-    mixed = values + np.uint64(_GOLDEN)
-    mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+def mixed_words(words: U64) -> U64:
+    """Return the SplitMix64 finaliser of each 64-bit word."""
+    mixed = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return mixed ^ mixed >> np.uint64(31)

@@ -27,6 +27,7 @@ from shardkeep.files.threads.groups import size_runs
 from shardkeep.files.threads.work import Tick
 from shardkeep.jobs.division.source import Source, changed_error
 from shardkeep.jobs.division.targets import Place, Targets
+from shardkeep.plan.permutation import mixed_words
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 
 __all__ = [
@@ -187,11 +188,8 @@ def record_digest(checksums: U32, sizes: I64) -> int:
 
     It does not depend on the order of the records or on their division among files.
     """
-    with np.errstate(over="ignore"):
-        mixed = checksums.astype(np.uint64) | sizes.astype(np.uint64) << np.uint64(32)
-        mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-        return int((mixed ^ mixed >> np.uint64(31)).sum(dtype=np.uint64))
+    words = checksums.astype(np.uint64) | sizes.astype(np.uint64) << np.uint64(32)
+    return int(mixed_words(words).sum(dtype=np.uint64))
 
 
 # -- reading -------------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ def counted(count: int, noun: str) -> str:
 
     Examples
     --------
-    >>> counted(1, "file"), counted(2000, "file")
-    ('1 file', '2,000 files')
+    >>> counted(1, "file"), counted(2000, "file"), counted(3, "process")
+    ('1 file', '2,000 files', '3 processes')
     """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
 
 
 def human_bytes(count: int) -> str:

@@ -19,7 +19,7 @@ from shardkeep.demo import worker_pool
 from shardkeep.demo.messages import Assignment, Failed, Finished, Publish, Published
 from shardkeep.demo.settings import Settings
 from shardkeep.demo.worker_pool import WorkerPool
-from shardkeep.errors import CorruptRecordError, DurabilityError, InternalError
+from shardkeep.errors import CorruptRecordError, InternalError
 from tests.waiting import PATIENCE_S, eventually
 
 HEAD = """
@@ -146,16 +146,6 @@ def test_error_of_a_worker_is_raised_in_the_parent(scripted_pool: ScriptedPools)
     assert (caught.value.path, caught.value.record) == ("a", 3)
     assert "in worker 1" in str(caught.value.__cause__)
     assert not any(map(is_running, pool.pids))
-
-
-def test_full_disk_of_a_worker_is_an_error_of_one_line(scripted_pool: ScriptedPools) -> None:
-    program = "parent.send(Failed(OSError(28, 'No space left on device', 'run/rank-0'), ''))"
-    with (
-        pytest.raises(DurabilityError, match="worker 0: run/rank-0: No space left") as caught,
-        scripted_pool(1, program) as pool,
-    ):
-        pool.gather(Published)
-    assert "\n" not in str(caught.value)
 
 
 def test_unexpected_message_is_an_internal_error(scripted_pool: ScriptedPools) -> None:

@@ -10,7 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from shardkeep.demo.report import Death, DemoReport, plural
+from shardkeep.demo.report import Death, DemoReport
+from shardkeep.quantities import counted
 
 __all__ = ["ProgressObserver", "TerminalProgress", "print_report", "show_progress"]
 
@@ -66,7 +67,7 @@ class TerminalProgress(ProgressObserver):
         """See `ProgressObserver`."""
         self._console.print(
             f"[bold red]SIGKILL[/] to rank {death.rank} (pid {death.pid}) at step {death.step}: "
-            f"resumed from step {death.resumed_step} with {plural(death.workers_after, 'rank')}",
+            f"resumed from step {death.resumed_step} with {counted(death.workers_after, 'rank')}",
             highlight=False,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -12,10 +11,11 @@ from pathlib import Path
 
 from shardkeep import files
 from shardkeep.demo.settings import Layout
-from shardkeep.errors import DurabilityError, ExistsError
+from shardkeep.errors import ExistsError, ShardkeepError
+from shardkeep.files.durable import durability_error
 from shardkeep.files.kinds.urls import local_path
 
-__all__ = ["os_errors_as_durability_errors", "reserved_folder"]
+__all__ = ["reserved_folder"]
 
 
 @contextlib.contextmanager
@@ -32,13 +32,13 @@ def reserved_folder(output: str | os.PathLike[str]) -> Iterator[Layout]:
     LockTimeoutError
         Another demo is running in the folder.
     DurabilityError
-        The folder cannot be created or written.
+        The folder cannot be created or written, or the body raised an error of the operating system.
     """
     layout = Layout(Path(local_path(output)))
     root = layout.root
     if os.path.lexists(root) and not root.is_dir():
         raise ExistsError(f"{root}: is not a folder; pass another one with --output", path=root)
-    with os_errors_as_durability_errors(root):
+    with _os_errors_as_durability_errors(root):
         if root.is_dir() and not layout.marker.is_file() and any(root.iterdir()):
             raise ExistsError(
                 f"{root}: is not empty and was not created by `shardkeep demo`; "
@@ -63,24 +63,13 @@ def reserved_folder(output: str | os.PathLike[str]) -> Iterator[Layout]:
 
 
 @contextlib.contextmanager
-def os_errors_as_durability_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise `DurabilityError` for errors of the operating system (permission, space, I/O).
-
-    Errors of Shardkeep are not changed.
-    """
+def _os_errors_as_durability_errors(root: Path) -> Iterator[None]:
     try:
         yield
+    except ShardkeepError:
+        raise
     except OSError as error:
-        from shardkeep.errors import ShardkeepError
-
-        if isinstance(error, ShardkeepError):
-            raise
-        where = error.filename or os.fspath(path)
-        advice = {
-            errno.ENOSPC: "free some space or pass another folder with --output",
-            errno.EDQUOT: "free some space or pass another folder with --output",
-        }.get(error.errno or 0, "pass a writable folder with --output")
-        raise DurabilityError(f"{where}: {error.strerror or error}; {advice}", path=where) from error
+        raise durability_error("use", os.fspath(error.filename or root), error) from error
 
 
 def _missing_parents(root: Path) -> list[Path]:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from shardkeep import files, hdf5
 from shardkeep.demo.console import ProgressObserver, show_progress
 from shardkeep.demo.data import Packed, pack
-from shardkeep.demo.folder import os_errors_as_durability_errors, reserved_folder
+from shardkeep.demo.folder import reserved_folder
 from shardkeep.demo.page.html import render
 from shardkeep.demo.page.timeline import build_timeline
 from shardkeep.demo.proof import held_out_accuracy, prove, read_results
-from shardkeep.demo.report import Check, DemoReport, plural
+from shardkeep.demo.report import Check, DemoReport
 from shardkeep.demo.settings import Layout, Settings
 from shardkeep.demo.train import Training, train
-from shardkeep.errors import PlanError
+from shardkeep.plan.checks import checked_int
+from shardkeep.quantities import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +69,7 @@ def run(
     Raises
     ------
     PlanError
-        `workers`, `epochs` or `seed` is out of range.
+        `workers`, `epochs` or `seed` is not an int, or out of range.
     ExistsError
         `output` is not empty and was not created by a demo.
     LockTimeoutError
@@ -85,9 +86,9 @@ def run(
     No worker outlives the call, also after Ctrl-C. If the calling process is killed, the workers exit. Every
     file is published atomically.
     """
-    _check_range("workers", workers, 1, _MAX_WORKERS)
-    _check_range("epochs", epochs, 1, 10_000)
-    _check_range("seed", seed, 0, 2**63 - 1)
+    checked_int("workers", workers, 1, _MAX_WORKERS)
+    checked_int("epochs", epochs, 1, 10_000)
+    checked_int("seed", seed, 0, 2**63 - 1)
     with show_progress(progress) as observer:
         return run_with_settings(output, Settings(workers=workers, epochs=epochs, seed=seed), observer)
 
@@ -97,7 +98,7 @@ def run_with_settings(
 ) -> DemoReport:
     """Run the demo with all settings, such as the kills that a test plans."""
     began_s = time.monotonic()
-    with reserved_folder(output) as layout, os_errors_as_durability_errors(layout.root):
+    with reserved_folder(output) as layout:
         packed = pack(
             layout.data, seed=settings.seed, images=settings.images, on_record=progress.update_packing
         )
@@ -124,7 +125,7 @@ def run_with_settings(
             images_per_second=training.images_per_second,
             seconds=time.monotonic() - began_s,
             peak_open_files=training.open_files,
-            open_files_limit=_open_files_limit(),
+            open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             accuracy=accuracy,
             rows_merged=len(results.predictions),
             deaths=tuple(training.deaths),
@@ -147,7 +148,7 @@ def _training_checks(
             "kill survived",
             len(training.deaths) == len(planned) and survived,
             "; ".join(
-                f"{plural(death.lost_steps, 'step')} ({death.lost_rows} records) lost and redone"
+                f"{counted(death.lost_steps, 'step')} ({death.lost_rows} records) lost and redone"
                 for death in training.deaths
             )
             or "no worker was killed",
@@ -163,12 +164,3 @@ def _write(layout: Layout, report: DemoReport, html: str) -> None:
         out.write(json.dumps(report.to_dict(), indent=1).encode() + b"\n")
     with files.publish(layout.report, exists="replace") as out:
         out.write(html.encode())
-
-
-def _open_files_limit() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def _check_range(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise PlanError(f"{name} must be between {low} and {high}, not {value}")

@@ -139,7 +139,7 @@ def times_used(rows: Rows, counts: tuple[int, ...]) -> tuple[npt.NDArray[np.int6
 def held_out_accuracy(layout: Layout, packed: Packed, settings: Settings) -> float:
     """Return the accuracy of the newest checkpoint's model on the held-out part."""
     model = Classifier(inputs=IMAGE_VALUES, hidden=settings.hidden, classes=CLASSES)
-    model.parameters[:] = checkpoint.load(layout.checkpoint).parameters
+    model.parameters = checkpoint.load(layout.checkpoint).parameters
     correct = total = 0
     loader = Loader(
         [str(path) for path in packed.held_out],

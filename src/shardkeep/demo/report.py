@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardkeep._summary import summary
+from shardkeep.quantities import counted
 
-__all__ = ["Check", "Death", "DemoReport", "EpochUse", "plural"]
+__all__ = ["Check", "Death", "DemoReport", "EpochUse"]
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class DemoReport:
         )
         yield (
             "steps",
-            f"{self.steps} in {plural(self.epochs, 'epoch')}"
+            f"{self.steps} in {counted(self.epochs, 'epoch')}"
             + (f", and {self.lost_steps} that were lost and redone" if self.lost_steps else ""),
         )
         yield "images/s", f"{self.images_per_second:,.0f} through reading and training"
@@ -187,7 +188,7 @@ class DemoReport:
             yield (
                 "resumed",
                 (
-                    f"from step {death.resumed_step} with {plural(death.workers_after, 'rank')} "
+                    f"from step {death.resumed_step} with {counted(death.workers_after, 'rank')} "
                     f"instead of {death.workers_before}"
                 ),
             )
@@ -207,14 +208,3 @@ class DemoReport:
                 ("cat", shard, "its records"),
             )
         )
-
-
-def plural(number: int, noun: str, many: str = "") -> str:
-    """Return a number with its noun in singular or plural.
-
-    Examples
-    --------
-    >>> plural(1, "step"), plural(3, "step"), plural(2, "process", "processes")
-    ('1 step', '3 steps', '2 processes')
-    """
-    return f"{number} {noun if number == 1 else many or noun + 's'}"

@@ -44,8 +44,8 @@ class Settings:
         the world shrinks.
     checkpoint_every : int
         Number of steps between two checkpoints.
-    hidden, learning_rate, momentum
-        Parameters of the classifier and its optimiser.
+    hidden : int
+        Width of the hidden layer of the classifier.
     images : int or None
         Number of images to use, from the first; None for all 1,797.
     kills : tuple of Kill or None
@@ -58,8 +58,6 @@ class Settings:
     global_batch: int = 64
     checkpoint_every: int = 5
     hidden: int = 48
-    learning_rate: float = 0.03
-    momentum: float = 0.9
     images: int | None = None
     kills: tuple[Kill, ...] | None = None
 

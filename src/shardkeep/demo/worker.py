@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from shardkeep.demo import checkpoint, messages
 from shardkeep.demo.data import CLASSES, FEATURES, IMAGE_VALUES
-from shardkeep.demo.model import Classifier, Momentum, Outcome
+from shardkeep.demo.model import Classifier, Outcome, descend
 from shardkeep.errors import InternalError, ShardkeepError
 from shardkeep.hdf5 import WorkerFile
 from shardkeep.loader import Loader
@@ -81,8 +81,7 @@ def _work(parent: Connection, assignment: messages.Assignment) -> None:
     world = World(
         assignment.rank, assignment.world_size, local_rank=assignment.rank, local_size=assignment.world_size
     )
-    model = Classifier(inputs=IMAGE_VALUES, hidden=settings.hidden, classes=CLASSES, seed=settings.seed)
-    optimiser = Momentum(len(model.parameters), settings.learning_rate, settings.momentum)
+    model = Classifier(inputs=IMAGE_VALUES, hidden=settings.hidden, classes=CLASSES)
     loader = Loader(
         list(assignment.shards),
         features=FEATURES,
@@ -96,12 +95,11 @@ def _work(parent: Connection, assignment: messages.Assignment) -> None:
         with_ids=True,
     )
     start = checkpoint.load(assignment.checkpoint)
-    model.parameters[:] = start.parameters
-    optimiser.velocity[:] = start.velocity
+    model.parameters = start.parameters
+    velocity = start.velocity
     if start.loader_state is not None:
         loader.load_state_dict(start.loader_state)
 
-    open_files = _OpenFiles()
     step = start.step
     with WorkerFile(assignment.run_dir, world) as out:
         parent.send(messages.Ready(step, len(loader)))
@@ -113,11 +111,11 @@ def _work(parent: Connection, assignment: messages.Assignment) -> None:
             outcome = model.evaluate(batch["image_raw"][valid], labels)
             parent.send(
                 messages.Contribution(
-                    step, epoch, outcome.loss_sum, outcome.gradient_sum, shard, index, open_files.sample()
+                    step, epoch, outcome.loss_sum, outcome.gradient_sum, shard, index, _open_files()
                 )
             )
             mean: messages.MeanGradient = parent.recv()
-            optimiser.step(model.parameters, mean.gradient)
+            descend(model.parameters, velocity, mean.gradient)
 
             out.append(
                 "predictions", _prediction_rows(epoch, step, assignment.rank, shard, index, labels, outcome)
@@ -127,16 +125,16 @@ def _work(parent: Connection, assignment: messages.Assignment) -> None:
                 # Every rank commits its rows before rank 0 publishes the checkpoint that refers to them.
                 out.commit(step=step, receipt=loader.receipt())
                 state = loader.state_dict()
-                parent.send(messages.Committed(step, state, open_files.sample()))
+                parent.send(messages.Committed(step, state, _open_files()))
                 if assignment.rank == 0:
                     publish: messages.Publish = parent.recv()
                     checkpoint.publish(
                         assignment.checkpoint,
-                        checkpoint.Checkpoint(publish.step, state, model.parameters, optimiser.velocity),
+                        checkpoint.Checkpoint(publish.step, state, model.parameters, velocity),
                     )
                     parent.send(messages.Published(publish.step))
             epoch = loader.epoch
-    parent.send(messages.Finished(open_files.sample()))
+    parent.send(messages.Finished(_open_files()))
 
 
 def _prediction_rows(
@@ -163,16 +161,9 @@ def _loss_row(epoch: int, step: int, assignment: messages.Assignment, outcome: O
     )
 
 
-class _OpenFiles:
-    """Largest number of open descriptors of this process, sampled at every step."""
-
-    def __init__(self) -> None:
-        self._peak = 0
-
-    def sample(self) -> int:
-        # Listing the folder opens one descriptor.
-        self._peak = max(self._peak, len(os.listdir("/proc/self/fd")) - 1)
-        return self._peak
+def _open_files() -> int:
+    # Listing the folder opens one descriptor.
+    return len(os.listdir("/proc/self/fd")) - 1
 
 
 def _as_internal_error(error: Exception) -> InternalError:

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Generic, TypeVar
 
 from shardkeep.demo import messages
-from shardkeep.errors import DurabilityError, InternalError, ShardkeepError
+from shardkeep.errors import DurabilityError, InternalError
 from shardkeep.files.child_python import child_python
 
 __all__ = ["PollResult", "WorkerPool"]
@@ -133,7 +133,7 @@ class WorkerPool:
 
         Raises
         ------
-        ShardkeepError
+        ShardkeepError, OSError
             A rank sent an error instead; that error is raised.
         """
         waiting = {self._connections[rank]: rank for rank in (self._connections if ranks is None else ranks)}
@@ -214,8 +214,5 @@ class WorkerPool:
 
 
 def _error_of_worker(rank: int, failed: messages.Failed) -> Exception:
-    error = failed.error
-    if isinstance(error, OSError) and not isinstance(error, ShardkeepError):
-        error = DurabilityError(f"worker {rank}: {error.filename or 'its file'}: {error.strerror or error}")
-    error.__cause__ = RuntimeError(f"in worker {rank}:\n{failed.traceback}")
-    return error
+    failed.error.__cause__ = RuntimeError(f"in worker {rank}:\n{failed.traceback}")
+    return failed.error

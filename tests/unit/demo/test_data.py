@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shardkeep.demo.data import TRAIN_PROPORTIONS, pack, shard_sizes, to_png
-from shardkeep.errors import MissingExtraError, PlanError
+from shardkeep.errors import MissingExtraError
 from shardkeep.tfrecord import Reader, decode_example
 
 needs_digits = pytest.mark.skipif(
@@ -85,10 +85,3 @@ def test_missing_package_is_named(
         pack(tmp_path, images=100)
     assert "pip install 'shardkeep[demo]'" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-@needs_digits
-@pytest.mark.parametrize("images", [0, 63, 1798])
-def test_number_of_images_out_of_range_is_refused(tmp_path: Path, images: int) -> None:
-    with pytest.raises(PlanError, match="between 64 and 1797"):
-        pack(tmp_path, images=images)

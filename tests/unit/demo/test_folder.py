@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardkeep.demo.folder import os_errors_as_durability_errors, reserved_folder
+from shardkeep.demo.folder import reserved_folder
 from shardkeep.errors import DurabilityError, ExistsError, LockTimeoutError, NotFoundError
 
 
@@ -72,7 +72,7 @@ def test_second_demo_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 
 def test_folder_that_cannot_be_created_is_a_durability_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DurabilityError, match="--output"), reserved_folder(tmp_path / "file" / "out"):
+    with pytest.raises(DurabilityError, match="ENOTDIR"), reserved_folder(tmp_path / "file" / "out"):
         pass
 
 
@@ -81,11 +81,20 @@ def test_created_folders_are_removed_after_a_failure(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device", "marker")
 
     monkeypatch.setattr("shardkeep.files.publish", full)
-    with pytest.raises(DurabilityError, match="free some space"), reserved_folder(tmp_path / "a/b"):
+    with pytest.raises(DurabilityError, match="free space"), reserved_folder(tmp_path / "a/b"):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_shardkeep_errors_are_not_converted() -> None:
-    with pytest.raises(NotFoundError), os_errors_as_durability_errors("here"):
+@pytest.mark.parametrize("path", ["run/rank-00000", None])
+def test_error_of_the_system_in_the_body_is_one_line_with_its_path(tmp_path: Path, path: str | None) -> None:
+    with pytest.raises(DurabilityError) as caught, reserved_folder(tmp_path):
+        raise OSError(errno.EMFILE, "Too many open files", path)
+    assert caught.value.path == (path or str(tmp_path))
+    assert "raise the limit of open files" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_error_of_shardkeep_in_the_body_is_not_converted(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError), reserved_folder(tmp_path):
         raise NotFoundError("it is not there")

@@ -49,7 +49,7 @@ class _StepAxis:
 
     @property
     def slot_width(self) -> float:
-        return (RIGHT - LEFT) / max(1, self.number)
+        return (RIGHT - LEFT) / self.number
 
     def middle(self, slot: int) -> float:
         return LEFT + (slot + 0.5) * self.slot_width
@@ -95,7 +95,7 @@ def reading_chart(timeline: Timeline) -> str:
     records = sum(timeline.shard_records)
 
     def y(record: float) -> float:
-        return top + height * record / max(1, records)
+        return top + height * record / records
 
     total = sum(len(reads.slots) for reads in timeline.reads)
     every_nth = max(1, -(-total // _MAX_POINTS))
@@ -152,10 +152,10 @@ def _time_frame(timeline: Timeline, axis: _StepAxis, top: float, height: float) 
     for number, restart in enumerate(timeline.restarts):
         x, y = axis.edge(restart.slot), top - 27 - 16 * (number % _CAPTION_ROWS)
         yield path("kill", f"M{x:.1f} {y - 6}V{bottom}")
+        death = restart.death
         caption = (
-            f"SIGKILL to rank {restart.rank} at step {restart.step}; resumed from step "
-            f"{restart.resumed_step}, "
-            f"{restart.workers_before} → {restart.workers_after} ranks"
+            f"SIGKILL to rank {death.rank} at step {death.step}; resumed from step {death.resumed_step}, "
+            f"{death.workers_before} → {death.workers_after} ranks"
         )
         right = x > WIDTH * 0.62
         yield text("kill-label", x - 5 if right else x + 5, y, caption, anchor="end" if right else "start")
@@ -217,7 +217,7 @@ def _rank_rows(timeline: Timeline, axis: _StepAxis, top: float, row_height: floa
                 yield rect(x, y, axis.slot_width - gap, row_height - 3, fill="url(#hatch)")
     for restart in timeline.restarts:
         # The slot before a restart is that of the kill.
-        x, middle = axis.edge(restart.slot), top + (restart.rank + 0.5) * row_height
+        x, middle = axis.edge(restart.slot), top + (restart.death.rank + 0.5) * row_height
         yield text("kill-mark", x, middle, "×", anchor="middle")
 
 

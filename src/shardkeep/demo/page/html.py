@@ -7,8 +7,9 @@ from html import escape
 from shardkeep.demo.page.charts import RANK_COLOURS, loss_chart, rank_colour, reading_chart
 from shardkeep.demo.page.timeline import Timeline
 from shardkeep.demo.page.uses import uses_chart
-from shardkeep.demo.report import DemoReport, plural
-from shardkeep.html_page import page, scrolling, table
+from shardkeep.demo.report import DemoReport
+from shardkeep.html_page import page, scrolling, table, text_table
+from shardkeep.quantities import counted
 
 __all__ = ["render"]
 
@@ -82,7 +83,7 @@ with their rows. Epochs are numbered from 0.</p>
 
 <section>
 <h2>Numbers</h2>
-{scrolling(_numbers(report))}
+{scrolling(text_table((), report.rows()))}
 </section>
 
 <section>
@@ -93,17 +94,16 @@ with their rows. Epochs are numbered from 0.</p>
 
 
 def _lead(report: DemoReport) -> str:
-    processes = plural(report.workers, "process", "processes")
-    epochs = plural(report.epochs, "epoch", "epochs")
     text = (
-        f"{processes} trained one classifier on {report.records:,} images in {len(report.shard_records)} "
-        f"shards for {epochs}, each reading its part of a global shuffle and writing its own HDF5 file. "
+        f"{counted(report.workers, 'process')} trained one classifier on {report.records:,} images in "
+        f"{len(report.shard_records)} shards for {counted(report.epochs, 'epoch')}, each reading its part of "
+        "a global shuffle and writing its own HDF5 file. "
     )
     for death in report.deaths:
         text += (
             f"At step {death.step} rank {death.rank} was killed with SIGKILL. The run was resumed from the "
             f"checkpoint of step {death.resumed_step}, {death.away_s:.1f} s later, by "
-            f"{plural(death.workers_after, 'new process', 'new processes')}: {_ranks(death.workers_after)}. "
+            f"{counted(death.workers_after, 'new process')}: {_ranks(death.workers_after)}. "
         )
     held_out = f"{report.held_out_records:,} held-out images"
     return text + f"The model classifies {report.accuracy:.1%} of the {held_out} correctly."
@@ -135,11 +135,6 @@ def _epochs(report: DemoReport) -> str:
         )
     names = ("Epoch", "Records", "Used once", "Missing", "Repeated", "Receipts")
     return table("numbers", "".join(f"<th>{name}</th>" for name in names), rows)
-
-
-def _numbers(report: DemoReport) -> str:
-    rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in report.rows())
-    return table("", "", rows)
 
 
 def _uses_legend(timeline: Timeline) -> str:
@@ -181,12 +176,10 @@ def _legend(timeline: Timeline) -> str:
 
 def _loss_caption(timeline: Timeline) -> str:
     lost = sum(step.lost for step in timeline.steps)
-    if not timeline.steps:
-        return "No step was executed."
     text = "Each point is the mean over the rows of all ranks in one step."
     if lost:
         text += (
-            f" The {plural(lost, 'dashed point', 'dashed points')} in the shaded area came after the last "
+            f" The {counted(lost, 'dashed point')} in the shaded area came after the last "
             "checkpoint: they were lost with the killed rank and repeated to the right of the red line."
         )
     return text

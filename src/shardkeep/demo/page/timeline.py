@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from shardkeep.demo.data import Packed
 from shardkeep.demo.proof import Results, times_used
-from shardkeep.demo.report import DemoReport
+from shardkeep.demo.report import Death, DemoReport
 from shardkeep.demo.train import Training
 
 __all__ = ["EpochCounts", "ReadPoints", "Restart", "Timeline", "TimelineStep", "build_timeline"]
@@ -54,17 +54,11 @@ class Restart:
     ----------
     slot : int
         Slot of the first step after the restart; the kill happened in the slot before it.
-    rank, step : int
-        The worker that was killed, and the step in which it was killed.
-    resumed_step, workers_before, workers_after : int
+    death : Death
     """
 
     slot: int
-    rank: int
-    step: int
-    resumed_step: int
-    workers_before: int
-    workers_after: int
+    death: Death
 
 
 @dataclass(frozen=True)
@@ -112,7 +106,7 @@ class Timeline:
     @property
     def ranks(self) -> int:
         """The largest world size of the run."""
-        return max((step.world_size for step in self.steps), default=1)
+        return max(step.world_size for step in self.steps)
 
 
 def build_timeline(training: Training, results: Results, packed: Packed, report: DemoReport) -> Timeline:
@@ -165,7 +159,7 @@ def _mean_losses(losses: npt.NDArray[Any]) -> dict[int, float]:
 
 
 def _merged_reads(training: Training, predictions: npt.NDArray[Any], starts: Ints) -> list[ReadPoints]:
-    last_step = max((done.step for done in training.executions), default=0)
+    last_step = max(done.step for done in training.executions)
     slot_of_step = np.full(last_step + 1, -1, np.int64)
     for slot, done in enumerate(training.executions):
         if not done.lost:
@@ -192,9 +186,5 @@ def _restarts(training: Training, report: DemoReport) -> tuple[Restart, ...]:
             slot += 1
             if done.step == death.step and done.lost:
                 break
-        restarts.append(
-            Restart(
-                slot, death.rank, death.step, death.resumed_step, death.workers_before, death.workers_after
-            )
-        )
+        restarts.append(Restart(slot, death))
     return tuple(restarts)

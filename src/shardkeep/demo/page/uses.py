@@ -56,7 +56,7 @@ def _epoch_row(counts: EpochCounts, epoch: int, starts: Ints, top: float) -> Ite
             )
     lost = np.flatnonzero(counts.lost).tolist()
     if lost:
-        y, width = zero - _USE, max(0.7, (RIGHT - LEFT) / max(1, int(starts[-1])))
+        y, width = zero - _USE, max(0.7, (RIGHT - LEFT) / int(starts[-1]))
         lines = "".join(f"M{_x(record + 0.5, starts):.1f} {y:.1f}v{-_USE:g}" for record in lost)
         yield path("lost-use", lines, style=f"stroke-width:{width:.2f}")
     for first, stop in _runs(counts.kept):
@@ -104,8 +104,7 @@ def _shard_names(starts: Ints) -> Iterator[str]:
 def _runs(values: Ints) -> list[tuple[int, int]]:
     """Return the half-open ranges of equal values."""
     edges = np.flatnonzero(np.diff(values)) + 1
-    bounds = [0, *edges.tolist(), len(values)] if len(values) else []
-    return list(pairwise(bounds))
+    return list(pairwise([0, *edges.tolist(), len(values)]))
 
 
 def _wrong(kept: Ints) -> int:
@@ -113,4 +112,4 @@ def _wrong(kept: Ints) -> int:
 
 
 def _x(record: float, starts: Ints) -> float:
-    return LEFT + (RIGHT - LEFT) * float(record) / max(1, int(starts[-1]))
+    return LEFT + (RIGHT - LEFT) * float(record) / int(starts[-1])

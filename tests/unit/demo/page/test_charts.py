@@ -16,6 +16,7 @@ import pytest
 from shardkeep.demo.page.charts import loss_chart, reading_chart
 from shardkeep.demo.page.timeline import EpochCounts, ReadPoints, Restart, Timeline, TimelineStep
 from shardkeep.demo.page.uses import uses_chart
+from shardkeep.demo.report import Death
 
 
 def timeline(
@@ -33,11 +34,14 @@ def timeline(
     return Timeline(timeline_steps, restarts, reads, (20, 10, 30), epochs)
 
 
-RESTART = Restart(slot=8, rank=1, step=8, resumed_step=5, workers_before=4, workers_after=3)
+DEATH = Death(
+    rank=1, pid=9, step=8, moment="computing", resumed_step=5, workers_before=4, workers_after=3,
+    lost_steps=3, lost_rows=192,
+)  # fmt: skip
+RESTART = Restart(slot=8, death=DEATH)
 
 UNUSUAL = {
     "as usual": timeline(lost=(5, 6, 7), restarts=(RESTART,)),
-    "no steps": timeline(0),
     "one step of one rank": timeline(1, 1),
     "a thousand steps": timeline(1000, 2),
     "64 ranks": timeline(6, 64),
@@ -46,7 +50,6 @@ UNUSUAL = {
     "no losses reported": Timeline((TimelineStep(1, 0, 1, False, math.nan, {}),) * 3, (), (), (4,)),
     "an infinite loss": Timeline((TimelineStep(1, 0, 1, False, math.inf, {0: 1}),), (), (), (4,)),
     "a loss of zero": Timeline((TimelineStep(1, 0, 1, False, 0.0, {0: 1}),), (), (), (4,)),
-    "no records": Timeline((), (), (), ()),
 }
 
 

@@ -82,7 +82,7 @@ def test_repeated_step_has_two_slots_and_its_kept_rows_are_in_the_second() -> No
     (counts,) = timeline.epochs
     assert counts.kept.tolist() == [0, 1, 0, 1, 0, 1, 0, 0]
     assert counts.lost.tolist() == [0, 0, 0, 0, 0, 1, 0, 1]
-    assert [(restart.slot, restart.rank) for restart in timeline.restarts] == [(2, 1)]
+    assert [(restart.slot, restart.death) for restart in timeline.restarts] == [(2, death)]
     drawn = {
         (reads.rank, reads.lost): list(zip(reads.slots.tolist(), reads.records.tolist(), strict=True))
         for reads in timeline.reads
@@ -135,9 +135,3 @@ def test_row_of_a_lost_step_is_not_drawn_as_kept() -> None:
         ).reads
         == ()
     )
-
-
-def test_training_without_steps_has_an_empty_timeline() -> None:
-    empty = Results(np.zeros(0, PREDICTION_ROW), np.zeros(0, LOSS_ROW))
-    timeline = build_timeline(Training(), empty, PACKED, report())
-    assert (timeline.steps, timeline.restarts, timeline.reads, timeline.ranks) == ((), (), (), 1)

@@ -28,6 +28,7 @@ __all__ = [
     "conflict",
     "descriptors",
     "holders_of",
+    "is_locked",
     "kernel_locks",
     "openers_of",
     "openers_of_files",
@@ -153,6 +154,15 @@ def kernel_locks() -> dict[tuple[int, int], list[tuple[int, Lock]]]:
         lock: Lock = "exclusive" if fields[3] == b"WRITE" else "shared"
         found.setdefault(identity, []).append((int(fields[4]), lock))
     return found
+
+
+def is_locked(path: str) -> bool:
+    """Return True if a process of this host holds a file exclusively; no lock is taken to find out."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return any(lock == "exclusive" for _, lock in kernel_locks().get((status.st_dev, status.st_ino), ()))
 
 
 def conflict(path: str, *, writing: bool, waited_s: float | None = None) -> LockTimeoutError:

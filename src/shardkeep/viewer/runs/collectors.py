@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from shardkeep.collector.protocol.address_file import read_address_file
 from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.journal.paths import log_path
-from shardkeep.hdf5.locking.holders import kernel_locks
+from shardkeep.hdf5.locking.holders import is_locked
 from shardkeep.viewer.hdf5.processes import ask
 from shardkeep.viewer.locations import Location
 
-__all__ = ["ClientState", "CollectorState", "collectors_in", "is_locked"]
+__all__ = ["ClientState", "CollectorState", "collectors_in"]
 
 _SUFFIX = ".collector.json"
 _CLIENTS = "/_collector/clients"
@@ -119,12 +119,3 @@ def _client(columns: list[str], row: list[str]) -> ClientState:
         rows=int(values["rows"]),
         fate=_FATES.get(values["closed"], values["closed"]),
     )
-
-
-def is_locked(path: str) -> bool:
-    """Return whether a process holds a lock of a file; no lock is taken to find out."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return False
-    return (status.st_dev, status.st_ino) in kernel_locks()

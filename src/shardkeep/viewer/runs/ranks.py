@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.locks.holder import read_holder
+from shardkeep.hdf5.locking.holders import is_locked
 from shardkeep.hdf5.segments.commit_record import CommitRecord
 from shardkeep.hdf5.segments.run_folder import SegmentName, list_segments, writer_path
 from shardkeep.viewer.locations import Location
-from shardkeep.viewer.runs.collectors import is_locked
 from shardkeep.viewer.runs.commit_records import record_at
 
 __all__ = ["Commit", "Rank", "commits_of", "rank_of"]

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from shardkeep.errors import ShardkeepError, UntrustedFileError
+from shardkeep.hdf5.locking.holders import is_locked
 from shardkeep.hdf5.segments.commit_record import CommitRecord
 from shardkeep.hdf5.segments.described_data import data_path, is_data_path, with_description
 from shardkeep.hdf5.segments.run_folder import list_ranks, writer_path
@@ -27,7 +28,6 @@ from shardkeep.viewer.hdf5.processes import ask
 from shardkeep.viewer.kept import Background, Recent
 from shardkeep.viewer.locations import Location
 from shardkeep.viewer.nearby import folder_of_shards
-from shardkeep.viewer.runs.collectors import is_locked
 from shardkeep.viewer.runs.commit_records import record_at
 from shardkeep.viewer.runs.deliveries import Deliveries
 

@@ -17,7 +17,7 @@ from shardkeep.errors import BudgetError, LockError, NotFoundError, UntrustedFil
 from shardkeep.hdf5.journal.live_view import open_consistent
 from shardkeep.hdf5.journal.paths import log_path, real_name
 from shardkeep.hdf5.locking.file_version import FileVersion
-from shardkeep.hdf5.locking.holders import conflict, kernel_locks
+from shardkeep.hdf5.locking.holders import conflict, is_locked
 from shardkeep.hdf5.locking.reading import open_for_reading
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 from shardkeep.hdf5.storage.names import decode_name, encode_name, shown_name
@@ -49,7 +49,7 @@ class OpenFile:
         self.collected = os.path.exists(log_path(path))
         if self.collected:
             # A collector locks the name of the file, not the file.
-            if not _is_locked(real_name(path) + ".lock"):
+            if not is_locked(real_name(path) + ".lock"):
                 raise LockError(
                     f"{path!r} has rows of a collector that was killed, or that runs on another host;"
                     f" `shardkeep info` writes them into the file, which this page does not do",
@@ -59,7 +59,7 @@ class OpenFile:
             if lock is not None:
                 opened.callback(lock.release)
         else:
-            if _is_locked(path):
+            if is_locked(path):
                 raise conflict(path, writing=False)
             self.fid = self._open()
         opened.callback(self.fid.close)
@@ -173,13 +173,3 @@ def find(file: OpenFile, path: str) -> Any:
 
 def _names(path: bytes) -> list[bytes]:
     return [name for name in path.split(b"/") if name not in (b"", b".")]
-
-
-def _is_locked(path: str) -> bool:
-    """Return whether another process holds an exclusive lock, without a lock that could disturb it."""
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return False
-    locks = kernel_locks().get((status.st_dev, status.st_ino), [])
-    return any(kind == "exclusive" for _, kind in locks)

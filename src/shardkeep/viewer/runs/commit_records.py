@@ -38,13 +38,14 @@ def record_at(segment: Location, deadline_s: float | None = None) -> CommitRecor
     """
     status = os.stat(segment.path)
     key = (segment.path, status.st_mtime_ns, status.st_size)
-    if key not in _known:
+    try:
+        text = _known[key]
+    except KeyError:
         if deadline_s is not None and time.monotonic() > deadline_s:
             return None
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        _known[key] = ask(segment, "/", "commit")["record"]
-    text = _known[key]
+        text = _known[key] = ask(segment, "/", "commit")["record"]
     return None if text is None else parse_record(text.encode(), segment.path)
 
 

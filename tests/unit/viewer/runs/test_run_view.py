@@ -15,7 +15,8 @@ import numpy as np
 from shardkeep import World
 from shardkeep.diagnosis import DoctorReport
 from shardkeep.hdf5 import Collector, WorkerFile, connect
-from shardkeep.viewer.runs import run_view
+from shardkeep.viewer.locations import Roots
+from shardkeep.viewer.runs import commit_records, run_view
 from tests.waiting import eventually
 
 WRITER = """
@@ -121,3 +122,20 @@ def test_the_doctor_is_asked_only_when_a_person_wants_it(shown, tmp_path, monkey
     assert "1 check in" in shown("0?view=run&part=doctor")[1]
     assert asked == [[str(tmp_path)]]
     run_view._reports.clear()
+
+
+def test_another_request_may_forget_the_commit_records(tmp_path, monkeypatch):
+    class Forgotten(dict):
+        """Records that another thread clears after each look-up."""
+
+        def __contains__(self, key):
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+    monkeypatch.setattr(commit_records, "_known", Forgotten())
+    commit(tmp_path, 0, 1)
+    (segment,) = (tmp_path / "rank-00000").glob("*.h5")
+    location = Roots([str(segment)], "/t").locations()[0]
+    records = [commit_records.record_at(location) for _ in range(2)]
+    assert records[0] == records[1] and records[0].step == 0

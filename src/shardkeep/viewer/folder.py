@@ -33,9 +33,8 @@ def _show(visit: Visit) -> Answer:
     wanted = visit.query.text("find")
     if wanted:
         names = [name for name in names if wanted in name]
-    first = visit.query.integer("first", 0, 0, max(0, len(names) - 1)) // _ROWS * _ROWS
-    entries = [_entry(location.child(name)) for name in names[first : first + _ROWS]]
-    paging = {"first": first, "rows": _ROWS, "total": len(names)}
+    paging = visit.query.paging(_ROWS, len(names))
+    entries = [_entry(location.child(name)) for name in names[paging.here]]
     return Page("folder.html", {"entries": entries, "find": wanted, "paging": paging})
 
 

@@ -13,16 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes, urlencode
 
-from shardkeep.errors import NotFoundError, UntrustedFileError
+from shardkeep.errors import NotFoundError, UntrustedFileError, one_line
 from shardkeep.files.kinds.kind import FileKind, identify
 
-__all__ = ["Location", "Roots", "is_within", "shown_name"]
-
-
-def shown_name(name: str) -> str:
-    """Return a name for people: bytes that are not UTF-8 and control characters are escaped."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+__all__ = ["Location", "Roots", "is_within"]
 
 
 def is_within(path: str, root: str) -> bool:
@@ -57,7 +51,7 @@ class Location:
     @property
     def name(self) -> str:
         """Name for people."""
-        return shown_name(self.parts[-1] if self.parts else os.path.basename(self.root) or self.root)
+        return one_line(self.parts[-1] if self.parts else os.path.basename(self.root) or self.root)
 
     @functools.cached_property
     def kind(self) -> FileKind:

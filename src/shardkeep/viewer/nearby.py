@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+from shardkeep.hdf5.segments.run_folder import is_rank_folder
 from shardkeep.plan import Dataset
 from shardkeep.viewer.locations import Location
 
@@ -21,9 +22,7 @@ def is_run(path: str) -> bool:
     try:
         with os.scandir(path) as entries:
             for number, entry in enumerate(entries):
-                if entry.name.startswith("rank-") and entry.name[5:].isdigit():
-                    return True
-                if entry.name.endswith(".collector.json"):
+                if is_rank_folder(entry.path) or entry.name.endswith(".collector.json"):
                     return True
                 if number >= 1000:
                     return False

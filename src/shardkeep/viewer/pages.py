@@ -11,8 +11,9 @@ from typing import Any
 import jinja2
 from starlette.responses import Response
 
+from shardkeep._paths_in_messages import as_argument
+from shardkeep.errors import one_line
 from shardkeep.quantities import counted, human_bytes
-from shardkeep.viewer.locations import shown_name
 from shardkeep.viewer.view import Page
 
 __all__ = ["render", "static_file"]
@@ -35,7 +36,8 @@ def _environment() -> jinja2.Environment:
         "rate": lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}",
         "counted": counted,
         "plural": lambda noun, count: noun if count == 1 else f"{noun}s",
-        "shown": shown_name,
+        "shown": one_line,
+        "argument": as_argument,
         "time": lambda seconds: datetime.fromtimestamp(seconds, timezone.utc).strftime(
             "%Y-%m-%d %H:%M:%S UTC"
         ),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from shardkeep.errors import PlanError
 from shardkeep.viewer.locations import Location
 
-__all__ = ["Answer", "Data", "Json", "Page", "Query", "View", "Visit"]
+__all__ = ["Answer", "Data", "Json", "Page", "Paging", "Query", "View", "Visit"]
+
+_Text = TypeVar("_Text", bound=str)
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,20 @@ class Data:
 Answer = Page | Json | Data
 
 
+@dataclass(frozen=True)
+class Paging:
+    """The part of a table that a page shows: its first row, the rows of a page, and those of the table."""
+
+    first: int
+    rows: int
+    total: int
+
+    @property
+    def here(self) -> slice:
+        """The rows of the part."""
+        return slice(self.first, self.first + self.rows)
+
+
 class Query:
     """Parameters of an address.
 
@@ -56,9 +72,9 @@ class Query:
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
 
-    def text(self, name: str, default: str = "") -> str:
+    def text(self, name: str) -> str:
         """Return a text of at most 4,096 characters."""
-        return self._values.get(name, default)[:4096]
+        return self._values.get(name, "")[:4096]
 
     def integer(self, name: str, default: int, low: int = 0, high: int = 1 << 62) -> int:
         """Return a whole number in ``[low, high]``.
@@ -77,10 +93,14 @@ class Query:
             raise PlanError(f"{name} must be a whole number, not {text[:40]!r}") from None
         return max(low, min(value, high))
 
-    def choice(self, name: str, values: Sequence[str]) -> str:
+    def paging(self, rows: int, total: int, *, name: str = "first", default: int = 0) -> Paging:
+        """Return the part of a table of `total` rows that has the row of a parameter."""
+        return Paging(self.integer(name, default, 0, max(0, total - 1)) // rows * rows, rows, total)
+
+    def choice(self, name: str, values: Sequence[_Text]) -> _Text:
         """Return one of some values; the first one by default."""
         text = self._values.get(name, "")
-        return text if text in values else values[0]
+        return next((one for one in values if one == text), values[0])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkeep.errors import NotFoundError, UntrustedFileError
-from shardkeep.viewer.locations import Roots, shown_name
+from shardkeep.viewer.locations import Roots
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_every_name_has_an_address_that_leads_back_to_it(name):
         roots = Roots([folder], "/t")
         place = roots.locations()[0].child(os.fsdecode(name))
         assert roots.find(place.address().removeprefix("/t/").encode("ascii")).path == path
-        assert shown_name(place.parts[-1]).isprintable()
+        assert place.name.isprintable()
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardkeep._paths_in_messages import repair_command
 from shardkeep.jobs.salvage.report import RepairedPart
 from shardkeep.viewer.data.check import check_of
 from shardkeep.viewer.data.hex_lines import LINE_BYTES, hex_lines, marks_of
@@ -44,8 +44,7 @@ def _show(visit: Visit) -> Answer:
     check.ask(_WAIT_S, begin=size_bytes <= _SMALL_BYTES or bool(visit.query.text("check")))
     parts = () if check.result is None else check.result.parts
     bad = [part for part in parts if part.outcome != "kept"]
-    first = visit.query.integer("first", 0, 0, max(0, len(bad) - 1)) // _ROWS * _ROWS
-    shown = shlex.quote(visit.location.command_path)
+    paging = visit.query.paging(_ROWS, len(bad))
     return Page(
         "damage.html",
         {
@@ -54,12 +53,12 @@ def _show(visit: Visit) -> Answer:
             "percent": min(99, 100 * check.done_bytes // max(size_bytes, 1)),
             "totals": {name: sum(one.items for one in parts if one.outcome == name) for name in _WORSE},
             "lost_bytes": sum(one.bytes or 0 for one in parts if one.outcome == "lost"),
-            "bad": bad[first : first + _ROWS],
+            "bad": bad[paging.here],
             "words": _WORDS,
             "map": byte_map(parts, size_bytes) if parts and parts[0].offset_bytes is not None else [],
             "map_size": (_COLUMNS, _LINES),
-            "repair": f"shardkeep repair {shown} {shlex.quote(visit.location.command_path + '.repaired')}",
-            "paging": {"first": first, "rows": _ROWS, "total": len(bad)},
+            "repair": repair_command(visit.location.command_path),
+            "paging": paging,
             "hex": _hex(visit, size_bytes) if visit.query.text("at") else None,
             "at": visit.query.text("at"),
         },

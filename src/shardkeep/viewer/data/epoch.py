@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 from shardkeep.plan.checks import MAX_EPOCH, MAX_SEED
 from shardkeep.plan.order import Shuffle
 from shardkeep.plan.shards import ShardTable
@@ -22,14 +20,12 @@ _PLACES = 1000
 
 
 def _settings(query: Query) -> Settings:
-    shard_by = query.choice("shard_by", ["records", "files"])
-    remainder = query.choice("remainder", ["mask", "drop", "short"])
     return Settings(
         query.integer("ranks", 4, 1, _MOST_RANKS),
         query.integer("batch", 32, 1, _MOST_BATCH),
         _SHUFFLES[query.choice("shuffle", list(_SHUFFLES))],
-        "files" if shard_by == "files" else "records",
-        "drop" if remainder == "drop" else "short" if remainder == "short" else "mask",
+        query.choice("shard_by", ["records", "files"]),
+        query.choice("remainder", ["mask", "drop", "short"]),
         query.integer("seed", 0, 0, MAX_SEED),
         query.integer("epoch", 0, 0, MAX_EPOCH),
     )
@@ -47,7 +43,6 @@ def _show(visit: Visit) -> Answer:
         "place": place,
         "picture": None,
         "runs": runs_below(visit.roots),
-        "index_command": f"shardkeep index {shlex.quote(visit.location.command_path)}",
     }
     if not found.unindexed and found.records:
         table = ShardTable([one.records or 0 for one in found.states])

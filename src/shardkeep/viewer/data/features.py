@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -11,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from shardkeep._core import record_content
-from shardkeep.errors import ShardkeepError
+from shardkeep.errors import ShardkeepError, one_line
 from shardkeep.tfrecord.example.example import decode_example
 from shardkeep.tfrecord.example.sequence import decode_sequence_example
-from shardkeep.viewer.locations import shown_name
 
 __all__ = [
     "Content",
@@ -25,6 +23,7 @@ __all__ = [
     "image_type",
     "is_text",
     "value_of",
+    "values_of",
 ]
 
 _CARD_VALUES = 6
@@ -113,6 +112,24 @@ def _sequence(
             yield _shown(f"{name}, step {number} of {len(steps):,}", f"{name}/{number}", values, whole)
 
 
+def values_of(data: bytes) -> dict[str, Any] | None:
+    """Return the values of a record by the addresses of its features; None if it is not a message of them.
+
+    Raises
+    ------
+    ShardkeepError
+        The message is damaged.
+    """
+    form = record_content(data)
+    if form == "tf.train.Example":
+        return decode_example(data)
+    if form == "tf.train.SequenceExample":
+        context, lists = decode_sequence_example(data)
+        steps = {f"{name}/{i}": step for name, steps in lists.items() for i, step in enumerate(steps)}
+        return {**steps, **context}
+    return None
+
+
 def value_of(data: bytes, address: str, number: int) -> bytes | None:
     """Return one value of bytes of a record; the record itself for an empty address.
 
@@ -127,16 +144,7 @@ def value_of(data: bytes, address: str, number: int) -> bytes | None:
     """
     if not address:
         return data
-    form = record_content(data)
-    values: Any = None
-    if form == "tf.train.Example":
-        values = decode_example(data).get(address)
-    elif form == "tf.train.SequenceExample":
-        context, lists = decode_sequence_example(data)
-        name, _, step = address.rpartition("/")
-        values = context.get(address)
-        if values is None and step.isdecimal() and name in lists and int(step) < len(lists[name]):
-            values = lists[name][int(step)]
+    values = (values_of(data) or {}).get(address)
     if not isinstance(values, list) or not 0 <= number < len(values):
         return None
     value: bytes = values[number]
@@ -174,7 +182,7 @@ def ascii_text(data: bytes) -> str:
 
 
 def _shown(name: str, address: str, values: Any, whole: bool) -> ShownFeature:
-    label = shown_name(os.fsdecode(name.encode("utf-8", "surrogateescape")))
+    label = one_line(name)
     if values is None:
         return ShownFeature(label, address, "none", 0, "no values")
     most = _PAGE_VALUES if whole else _CARD_VALUES

@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardkeep._core import record_content
-from shardkeep.errors import NotFoundError, ShardkeepError
+from shardkeep.errors import NotFoundError, ShardkeepError, one_line
 from shardkeep.tfrecord.example.example import decode_example
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.viewer.data.features import is_text
 from shardkeep.viewer.data.record_file import BUDGET_S, RecordFile, open_records
 from shardkeep.viewer.data.records import has_records
-from shardkeep.viewer.locations import shown_name
 from shardkeep.viewer.view import Answer, Json, Page, View, Visit
 
 __all__ = ["DISTRIBUTIONS"]
@@ -79,7 +78,7 @@ def _show(visit: Visit) -> Answer:
     charts = [_Chart("sizes", "Sizes of the records", "")] if file.known else []
     common = {}
     for name, column in list(sample.columns.items())[:_FEATURES]:
-        label = shown_name(os.fsdecode(name.encode("utf-8", "surrogateescape")))
+        label = one_line(name)
         if len(set(column.lengths)) > 1:
             charts.append(_Chart("lengths", f"{label}: number of values", name))
         if column.values:
@@ -87,7 +86,7 @@ def _show(visit: Visit) -> Answer:
         if len(set(column.bytes_lengths)) > 1:
             charts.append(_Chart("bytes", f"{label}: bytes of a value", name))
         if column.texts:
-            common[label] = [(shown_name(text), count) for text, count in column.texts.most_common(_COMMON)]
+            common[label] = [(one_line(text), count) for text, count in column.texts.most_common(_COMMON)]
     more = max(0, len(sample.columns) - _FEATURES)
     return Page(
         "histograms.html",

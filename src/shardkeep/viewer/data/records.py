@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shardkeep._core import record_content
 from shardkeep.errors import NotFoundError, PlanError, ShardkeepError
-from shardkeep.tfrecord.example.example import decode_example
-from shardkeep.tfrecord.example.sequence import decode_sequence_example
-from shardkeep.viewer.data.features import Content, content_of, hexadecimal, image_type, value_of
+from shardkeep.viewer.data.features import Content, content_of, hexadecimal, image_type, value_of, values_of
 from shardkeep.viewer.data.record_file import BUDGET_S, FileRecord, RecordFile, open_records
 from shardkeep.viewer.locations import Location
 from shardkeep.viewer.view import Answer, Data, Page, View, Visit
@@ -67,7 +63,6 @@ def _frame(visit: Visit, file: RecordFile) -> dict[str, Any]:
         "feature": visit.query.text("feature"),
         "value": visit.query.text("value"),
         "searched": None,
-        "index_command": f"shardkeep index {shlex.quote(visit.location.command_path)}",
     }
 
 
@@ -132,19 +127,12 @@ def _found(visit: Visit, file: RecordFile) -> Answer:
 
 
 def _matches(data: bytes, feature: str, wanted: str) -> bool:
-    form = record_content(data)
     try:
-        if form == "tf.train.Example":
-            columns: dict[str, Any] = decode_example(data)
-        elif form == "tf.train.SequenceExample":
-            context, lists = decode_sequence_example(data)
-            columns = context | {
-                f"{name}/{i}": step for name, steps in lists.items() for i, step in enumerate(steps)
-            }
-        else:
-            return not feature and wanted.encode() in data
+        columns = values_of(data)
     except ShardkeepError:
         return False
+    if columns is None:
+        return not feature and wanted.encode() in data
     chosen = [columns.get(feature)] if feature else list(columns.values())
     return any(_has(values, wanted) for values in chosen)
 

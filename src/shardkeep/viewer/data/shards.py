@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 from shardkeep.errors import ShardkeepError
@@ -38,10 +37,10 @@ def chosen_set(visit: Visit) -> DataSet:
 
 def _show(visit: Visit) -> Answer:
     found = chosen_set(visit)
-    first = visit.query.integer("first", 0, 0, max(0, len(found.names) - 1)) // _ROWS * _ROWS
     only_faulty = visit.query.text("only") == "faulty"
     numbers = [i for i in range(len(found.names)) if found.states[i].fault or not only_faulty]
-    rows = [_row(visit.location, found, number) for number in numbers[first : first + _ROWS]]
+    paging = visit.query.paging(_ROWS, len(numbers))
+    rows = [_row(visit.location, found, number) for number in numbers[paging.here]]
     findings = [f"{one.pattern}: {one.text}" for one in find_set_faults(found.names)]
     return Page(
         "data_set.html",
@@ -51,8 +50,7 @@ def _show(visit: Visit) -> Answer:
             "rows": rows,
             "findings": findings,
             "only_faulty": only_faulty,
-            "index_command": f"shardkeep index {shlex.quote(visit.location.command_path)}",
-            "paging": {"first": first, "rows": _ROWS, "total": len(numbers)},
+            "paging": paging,
         },
     )
 

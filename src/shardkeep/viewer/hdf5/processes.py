@@ -10,6 +10,7 @@ import signal
 from typing import Any
 
 from shardkeep import errors
+from shardkeep._paths_in_messages import as_argument, repair_command
 from shardkeep.files.child_python import Children
 from shardkeep.viewer.locations import Location
 
@@ -49,11 +50,11 @@ def ask(location: Location, at: str, show: str, **options: Any) -> dict[str, Any
 
 
 def _died(location: Location, code: int) -> str:
-    path = location.command_path
     if code in (-signal.SIGKILL, -signal.SIGPROF):
         what = "the HDF5 library did not finish reading this in time"
     else:
-        what = "the HDF5 library crashed at this file" + (
-            f" ({signal.Signals(-code).name})" if code < 0 else ""
-        )
-    return f"{what}; run `shardkeep verify {path}`, and `shardkeep repair {path} OUTPUT` if it is damaged"
+        name = f" ({signal.Signals(-code).name})" if code < 0 else ""
+        what = f"the HDF5 library crashed at this file{name}"
+    path = location.command_path
+    verify = f"shardkeep verify {as_argument(path)}"
+    return f"{what}; run `{verify}`, and `{repair_command(path)}` if it is damaged"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import os
+from dataclasses import replace
 
 from shardkeep.errors import NotFoundError
 from shardkeep.viewer.hdf5.child.limits import COLUMNS, MEMBERS, ROWS
 from shardkeep.viewer.hdf5.processes import ask
 from shardkeep.viewer.locations import Location
-from shardkeep.viewer.view import Answer, Data, Json, Page, Query, View, Visit
+from shardkeep.viewer.view import Answer, Data, Json, Page, Paging, Query, View, Visit
 
 __all__ = ["CONTENTS"]
 
@@ -37,13 +38,12 @@ def _show(visit: Visit) -> Answer:
         return location.address("hdf5", **_parameters(path), **parameters)
 
     def elsewhere(path: str | None, inside: str, **parameters: object) -> str | None:
-        other = None if path is None else _within(location, path)
-        return None if other is None else other.address("hdf5", **_parameters(inside), **parameters)
+        return path and _other(location, path).address("hdf5", **_parameters(inside), **parameters)
 
     values = {**found, "address": address, "elsewhere": elsewhere, "trail": _trail(at), "join": _join}
     values["place"] = _parameters(at)
     if found["kind"] == "group":
-        paging = {"first": found["first"], "rows": MEMBERS, "total": found["total"]}
+        paging = Paging(found["first"], MEMBERS, found["total"])
         return Page("hdf5/group.html", {**values, "paging": paging})
     if found["kind"] == "dataset":
         total = (found["shape"] or [0])[0]
@@ -82,14 +82,10 @@ def _join(path: str, name: str) -> str:
     return f"{path.rstrip('/')}/{name}"
 
 
-def _within(location: Location, path: str) -> Location | None:
+def _other(location: Location, path: str) -> Location:
     """Return the location of a file below the same root."""
-    if path == location.root:
-        return location
     below = os.path.relpath(path, location.root)
-    if below.startswith(os.pardir):
-        return None
-    return Location(location.base, location.number, location.root, tuple(below.split(os.sep)), path)
+    return replace(location, parts=() if below == os.curdir else tuple(below.split(os.sep)), path=path)
 
 
 def _fits(location: Location) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 from shardkeep.plan import RecordName
@@ -63,7 +62,6 @@ def _show(visit: Visit) -> Answer:
         "kind": None,
         "epochs": [],
         "place": visit.query.integer("place", 0, 0, _PLACES),
-        "command_text": f"shardkeep audit {shlex.quote(visit.location.command_path)}",
     }
     if run is not None and run.epochs:
         values |= _epoch(visit, run)
@@ -75,23 +73,22 @@ def _epoch(visit: Visit, run: RunEvidence) -> dict[str, object]:
     usual = next((one for one in epochs if not (run.epochs[one].ok or run.epochs[one].under_way)), epochs[-1])
     epoch = visit.query.integer("epoch", usual, 0)
     epoch = epoch if epoch in run.epochs else usual
-    first = visit.query.integer("first", epochs.index(epoch), 0, len(epochs) - 1) // _EPOCHS * _EPOCHS
+    paging = visit.query.paging(_EPOCHS, len(epochs), default=epochs.index(epoch))
     found = run.deliveries(epoch)
     kind = visit.query.choice("kind", [one for one in _KINDS if one in found.bands] or ["lost"])
     band = found.bands.get(kind)
-    most = 0 if band is None else found.count(kind)
-    row = visit.query.integer("row", 0, 0, max(most - 1, 0)) // _ROWS * _ROWS
+    row_paging = visit.query.paging(_ROWS, found.count(kind) if band else 0, name="row")
     return {
         "epoch": epoch,
-        "epochs": [run.epochs[one] for one in epochs[first : first + _EPOCHS]],
-        "paging": {"first": first, "rows": _EPOCHS, "total": len(epochs)},
+        "epochs": [run.epochs[one] for one in epochs[paging.here]],
+        "paging": paging,
         "found": found,
         "edges": edges_of(found.table),
         "columns": column_count(found.table.total),
         "names": _Names(found, run.data),
         "kind": kind,
-        "rows": found.rows(kind, row, _ROWS) if band else [],
-        "row_paging": {"first": row, "rows": _ROWS, "total": most},
+        "rows": found.rows(kind, row_paging.first, _ROWS) if band else [],
+        "row_paging": row_paging,
         "here": found.at(visit.query.integer("place", 0, 0, _PLACES) / _PLACES, _NEIGHBOURS),
     }
 

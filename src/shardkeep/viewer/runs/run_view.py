@@ -28,8 +28,8 @@ def _show(visit: Visit) -> Answer:
         return Page("runs/doctor.html", {"report": _doctor(location)})
     folders = list_ranks(location.path)
     numbers = sorted(folders)
-    first = visit.query.integer("first", 0, 0, max(0, len(numbers) - 1)) // _RANKS * _RANKS
-    chosen = numbers[first : first + _RANKS]
+    paging = visit.query.paging(_RANKS, len(numbers))
+    chosen = numbers[paging.here]
     found = {number: location.child(os.path.basename(folders[number])) for number in chosen}
     places = {number: place for number, place in found.items() if not place.leads_out}
     if visit.part == "curve":
@@ -52,8 +52,7 @@ def _show(visit: Visit) -> Answer:
         "datasets": datasets,
         "is_partial": any(one.commits and not one.rows for one in ranks),
         "collectors": collectors_in(location),
-        "first": first,
-        "paging": {"first": first, "rows": _RANKS, "total": len(numbers)},
+        "paging": paging,
         "report": _doctor(location) if visit.query.text("doctor") else None,
     }
     return Page("runs/run_live.html" if visit.part == "live" else "runs/run.html", values)

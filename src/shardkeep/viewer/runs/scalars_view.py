@@ -37,8 +37,8 @@ def _show(visit: Visit) -> Answer:
     tags = sorted(
         {tag for found in runs.values() for file in found for tag in list(file.series) if find in tag}
     )
-    first = visit.query.integer("first", 0, 0, max(0, len(tags) - 1)) // _TAGS * _TAGS
-    shown = tags[first : first + _TAGS]
+    paging = visit.query.paging(_TAGS, len(tags))
+    shown = tags[paging.here]
     rows = [
         row
         for tag in shown
@@ -53,8 +53,7 @@ def _show(visit: Visit) -> Answer:
         "most_runs": _MOST_RUNS,
         "find": find,
         "run": wanted_run,
-        "first": first,
-        "paging": {"first": first, "rows": _TAGS, "total": len(tags)},
+        "paging": paging,
         "is_complete": is_complete,
         "read_bytes": sum(file.read_bytes for file in all_files),
         "size_bytes": sum(file.size_bytes for file in all_files),

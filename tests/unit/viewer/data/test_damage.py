@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
+import subprocess
 import time
 
 import pytest
@@ -91,3 +94,12 @@ def test_a_cell_of_the_map_has_the_worst_outcome():
     assert found[0].outcome == "lost" and found[0].y == 0 and found[0].x == 4
     assert sum(one.cells for one in found) == 99
     assert byte_map([RepairedPart("kept", "", 1, 0, 5)], 5) == []
+
+
+@pytest.mark.parametrize("name", ["a b's.tfrecord", "\udcff.tfrecord"])
+def test_the_command_that_is_shown_repairs_the_file(page, damaged, tmp_path, name):
+    damaged[0].rename(tmp_path / name)
+    text = page(tmp_path / name).get("0?view=damage").text
+    arguments = html.unescape(re.search("<code>shardkeep repair (.*?)</code>", text)[1])
+    script = f'set -- {arguments}; test -f "$1" && ! test -e "$2" && test "${{2%.tfrecord}}" != "$2"'
+    subprocess.run(["bash", "-c", script], check=True)

@@ -34,6 +34,13 @@ def test_a_folder_without_records_has_no_such_view(page, tmp_path):
     assert "Data set" not in page().get("0").text
 
 
+def test_the_last_page_of_the_faulty_shards_is_shown_if_there_are_fewer(page, tmp_path):
+    for number in range(150):
+        write_examples(tmp_path / f"a-{number:03d}.tfrecord", 1)
+    (tmp_path / "a-007.tfrecord").write_bytes(bytes(40))
+    assert "a-007.tfrecord" in page().get("0?view=data&only=faulty&first=100").text
+
+
 def test_shards_have_pages(page, tmp_path):
     write_examples(tmp_path / "a-0.tfrecord", 1)
     for number in range(1, 205):

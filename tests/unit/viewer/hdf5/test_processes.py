@@ -12,10 +12,12 @@ import h5py
 import numpy as np
 import pytest
 
+from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5 import Collector, connect
 from shardkeep.viewer.hdf5 import processes
 from shardkeep.viewer.hdf5.child.opening import find, open_file
 from shardkeep.viewer.hdf5.child.values import Values
+from shardkeep.viewer.locations import Roots
 from tests.waiting import eventually
 
 WRITER = """
@@ -57,6 +59,17 @@ def test_a_file_that_ends_the_child(shown, file, monkeypatch, code, wanted):
         status, text = shown("0/a.h5")
     assert status == 422 and wanted in text and "shardkeep verify" in text and "shardkeep repair" in text
     assert shown("0/a.h5")[0] == 200
+
+
+def test_the_commands_for_a_file_that_ends_the_child_are_quoted(tmp_path, monkeypatch):
+    class Dead:
+        def ask(self, question):
+            return {"died": -11}
+
+    monkeypatch.setattr(processes, "children", Dead)
+    location = Roots([str(tmp_path)], "/t").locations()[0].child("a b.h5")
+    with pytest.raises(CorruptDataError, match=r"repair '\S+/a b.h5' '\S+/a b.repaired.h5'` if"):
+        processes.ask(location, "/", "rows")
 
 
 def test_a_damaged_file_has_a_page(shown, file, tmp_path):

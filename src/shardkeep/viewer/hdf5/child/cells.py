@@ -7,9 +7,9 @@ from typing import Any
 import h5py
 import numpy as np
 
+from shardkeep.errors import one_line
 from shardkeep.hdf5.storage.dtypes import enum_members
 from shardkeep.jobs.json_values import plain
-from shardkeep.viewer.locations import shown_name
 
 __all__ = ["cell"]
 
@@ -43,7 +43,7 @@ def cell(value: Any, dtype: np.dtype[Any] | None = None) -> str:
         )
     if isinstance(value, str):
         # A surrogate is a byte that is not UTF-8.
-        text = shown_name(value[:_CHARACTERS])
+        text = one_line(value[:_CHARACTERS])
         return text + (f"… ({len(value):,} characters)" if len(value) > _CHARACTERS else "")
     if isinstance(value, h5py.h5r.Reference):
         return "a reference" if value else "a reference to nothing"
@@ -61,7 +61,7 @@ def _bytes(data: bytes, *, is_text: bool) -> str:
     except UnicodeDecodeError:
         text = data[:_CHARACTERS].decode("utf-8", "backslashreplace")
     if is_text:
-        return shown_name(text) + (f"… ({len(data):,} bytes)" if len(data) > _CHARACTERS else "")
+        return one_line(text) + (f"… ({len(data):,} bytes)" if len(data) > _CHARACTERS else "")
     return data[:_BYTES].hex(" ") + (f" … ({len(data):,} bytes)" if len(data) > _BYTES else "")
 
 

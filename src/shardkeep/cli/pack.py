@@ -29,12 +29,10 @@ def _dtypes(_context: click.Context, _parameter: click.Parameter, values: tuple[
 )
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... PATTERN", type=PATH)
 @click.option("-o", "--output", type=PATH, help="The pattern; then all arguments are sources.")
-@click.option(
+@choice_option(
     "--kind",
-    type=click.Choice(["auto", "images", "csv", "parquet", "arrow", "numpy", "webdataset"]),
-    default="auto",
-    show_default=True,
-    help="Kind of the sources; auto determines it from their content.",
+    ["auto", "images", "csv", "parquet", "arrow", "numpy", "webdataset"],
+    "Kind of the sources; auto determines it from their content.",
 )
 @sharding_options
 @click.option("--shuffle", type=click.IntRange(min=0), help="Shuffle the records with this seed.")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from shardkeep.cli.options.engine import engine_options
-from shardkeep.cli.options.general import PATH, command, examples
+from shardkeep.cli.options.general import PATH, choice_option, command, examples
 from shardkeep.cli.options.paths import data_files
 from shardkeep.cli.options.shards import copy_options, sharding_options, sources_and_output
 
@@ -20,12 +20,10 @@ from shardkeep.cli.options.shards import copy_options, sharding_options, sources
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... PATTERN", type=PATH)
 @click.option("-o", "--output", type=PATH, help="The pattern; then all arguments are sources.")
 @sharding_options
-@click.option(
+@choice_option(
     "--mode",
-    type=click.Choice(["contiguous", "round-robin", "balanced"]),
-    default="contiguous",
-    show_default=True,
-    help="Consecutive records, records in turn, or equal sizes in bytes.",
+    ["contiguous", "round-robin", "balanced"],
+    "Consecutive records, records in turn, or equal sizes in bytes.",
 )
 @copy_options
 @engine_options

@@ -9,26 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
-from shardkeep.cli.options.general import PATH
+from shardkeep.cli.options.general import PATH, choice_option
+from shardkeep.cli.options.shards import SIZE
 
 __all__ = ["collector_options", "print_keys"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _LONGEST_S = 30 * 24 * 3600
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def _as_bytes(_context: click.Context, _parameter: click.Parameter, value: str) -> int:
-    text = value.strip().upper().removesuffix("IB").removesuffix("B")
-    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS and text[-1:] else (text, "")
-    try:
-        size = int(float(number) * _UNITS[unit])
-    except (ValueError, OverflowError):
-        raise click.BadParameter(f"{value!r} is not a size; write it like 256MB or 1GB") from None
-    if not 0 < size < 1 << 62:
-        raise click.BadParameter(f"{value!r} is out of range; write it like 256MB or 1GB")
-    return size
 
 
 def _as_seconds(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
@@ -52,17 +40,15 @@ _OPTIONS = [
     ),
     click.option(
         "--memory",
-        default="256MB",
+        type=SIZE,
+        default="256MiB",
         show_default=True,
-        callback=_as_bytes,
         help="Memory for rows of all clients together.",
     ),
-    click.option(
+    choice_option(
         "--durability",
-        type=click.Choice(["fsync", "flush"]),
-        default="fsync",
-        show_default=True,
-        help="Acknowledged rows survive a power failure (fsync) or a kill of processes (flush).",
+        ["fsync", "flush"],
+        "Acknowledged rows survive a power failure (fsync) or a kill of processes (flush).",
     ),
     click.option(
         "--drain",

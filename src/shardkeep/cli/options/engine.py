@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from shardkeep.cli.options.general import choice_option
+
 __all__ = ["engine_options"]
 
 
@@ -33,12 +35,10 @@ def engine_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="ADDRESS",
             help="Scheduler of Dask or cluster of Ray; by default a new one on this machine.",
         ),
-        click.option(
+        choice_option(
             "--engine",
-            type=click.Choice(["local", "dask", "ray", "mpi"]),
-            default="local",
-            show_default=True,
-            help="Where the files are processed: in threads, or by the workers of an engine.",
+            ["local", "dask", "ray", "mpi"],
+            "Where the files are processed: in threads, or by the workers of an engine.",
         ),
     ):
         run = option(run)

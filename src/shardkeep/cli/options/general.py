@@ -111,10 +111,4 @@ def on_corrupt_option(function: _F) -> _F:
 
 def exists_option(function: _F) -> _F:
     """Add ``--exists``."""
-    return click.option(
-        "--exists",
-        type=click.Choice(["fail", "replace"]),
-        default="fail",
-        show_default=True,
-        help="What to do if the output exists.",
-    )(function)
+    return choice_option("--exists", ["fail", "replace"], "What to do if the output exists.")(function)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from shardkeep.cli.options.general import (
+    choice_option,
     exists_option,
     incomplete_option,
     json_option,
@@ -37,7 +39,7 @@ class _Size(_Parameter):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", str(value).strip().lower(), re.ASCII)
         if found is None or (found[3] and not found[2]):
             self.fail(f"{value!r} must be like 500000, 100MB or 128MiB", param, ctx)
-        size = int(float(found[1]) * (1024 if found[3] else 1000) ** _UNITS[found[2]])
+        size = int(Decimal(found[1]) * (1024 if found[3] else 1000) ** _UNITS[found[2]])
         if size < 1:
             self.fail(f"{value!r} must be at least one byte", param, ctx)
         return size
@@ -61,13 +63,7 @@ def sharding_options(function: _F) -> _F:
 
 def compression_option(function: _F) -> _F:
     """Add ``--compression``."""
-    return click.option(
-        "--compression",
-        type=click.Choice(["none", "gzip", "zlib"]),
-        default="none",
-        show_default=True,
-        help="Compression of the new files.",
-    )(function)
+    return choice_option("--compression", ["none", "gzip", "zlib"], "Compression of the new files.")(function)
 
 
 def copy_options(function: _F) -> _F:

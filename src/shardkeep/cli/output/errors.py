@@ -115,6 +115,8 @@ def _next_command(
     error: CorruptDataError, command: click.Command | None, arguments: Sequence[str]
 ) -> str | None:
     """Return the command with which the user can continue after damage."""
+    from shardkeep.files.kinds.kind import identify
+
     path, options = error.path, _options(command)
     # Nothing in the folder of an incomplete run is damaged; its message has the advice.
     if path is None or "shardkeep " in str(error) or not os.path.exists(path) or os.path.isdir(path):
@@ -123,16 +125,19 @@ def _next_command(
         again = _with_option(arguments, command, "--on-bad", "skip")
         return None if again == list(arguments) else f"to continue: {_line(again)}"
     repair = f"to repair it: {repair_command(path)}"
-    compression = _compression(path)
-    if not _has_records(path):
+    try:
+        kind = identify(path)
+    except OSError:
+        return repair
+    if kind.name in ("hdf5", "folder"):
         return repair
     is_damage = isinstance(error, (CorruptRecordError, TruncatedFileError))
-    if not is_damage and error.record is None and compression is None:
+    if not is_damage and error.record is None and kind.compression is None:
         return None  # a file that changes: the message has the advice
     again = _with_option(arguments, command, "--on-corrupt", "skip")
     if "on_corrupt" not in options or again == list(arguments):
         return repair
-    if "repair" not in arguments and compression is None and _is_repairable(error, path):
+    if "repair" not in arguments and kind.compression is None and _is_repairable(error, path):
         again = _with_option(arguments, command, "--on-corrupt", "repair")
     return f"to continue: {_line(again)}; {repair}"
 
@@ -152,24 +157,6 @@ def _with_option(arguments: Sequence[str], command: click.Command | None, name: 
 
 def _line(arguments: Sequence[str]) -> str:
     return shlex.join(["shardkeep", *arguments])
-
-
-def _has_records(path: str) -> bool:
-    from shardkeep.files.kinds.kind import identify
-
-    try:
-        return identify(path).name not in ("hdf5", "folder")
-    except OSError:
-        return False
-
-
-def _compression(path: str) -> str | None:
-    from shardkeep.files.kinds.kind import identify
-
-    try:
-        return identify(path).compression
-    except OSError:
-        return None
 
 
 def _is_repairable(error: CorruptDataError, path: str) -> bool:

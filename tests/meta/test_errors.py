@@ -15,7 +15,7 @@ import pytest
 
 from shardkeep import errors
 from shardkeep.cli import ExitCode
-from shardkeep.errors import LockTimeoutError, ShardkeepError
+from shardkeep.errors import LockTimeoutError, ShardkeepError, one_line
 from tests.waiting import PATIENCE_S
 
 CLASSES = [getattr(errors, name) for name in errors.__all__]
@@ -71,6 +71,14 @@ def test_every_error_crosses_a_process_pool() -> None:
             error = pool.submit(raise_it, cls).exception(timeout=PATIENCE_S)
             assert type(error) is cls
             assert error.path == "a.tfrecord"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("größe", "größe"), ("a\nb\x1b\u202e", "a\\nb\\x1b\\u202e"), ("\udce9", "\\xe9"), ("", "")],
+)
+def test_characters_that_are_not_printable_are_escaped(text: str, expected: str) -> None:
+    assert one_line(text) == expected
 
 
 @pytest.mark.parametrize("cls", CLASSES)

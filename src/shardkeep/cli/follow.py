@@ -37,7 +37,7 @@ def follow(path: str, idle_timeout_s: float | None, new: bool, once: bool, raw: 
     first record. A PATH that does not exist is waited for. Ctrl-C ends the command.
     """
     from shardkeep.cli.output.items import check_form, print_items
-    from shardkeep.cli.output.text import printable
+    from shardkeep.errors import one_line
     from shardkeep.jobs import show_record
     from shardkeep.tfrecord import follow as records_of
 
@@ -45,12 +45,12 @@ def follow(path: str, idle_timeout_s: float | None, new: bool, once: bool, raw: 
 
     def tell(change: FileChange) -> None:
         told = f"{change.path} was {change.kind} after record {change.record:,}; following the new one"
-        click.echo(f"shardkeep: {printable(told)}", err=True)
+        click.echo(f"shardkeep: {one_line(told)}", err=True)
 
     records = records_of(
         path, idle_timeout_s=idle_timeout_s, from_start=not new, on_change="raise" if once else tell
     )
     if not os.path.exists(path):
-        click.echo(f"shardkeep: {printable(path)} does not exist; waiting for it", err=True)
+        click.echo(f"shardkeep: {one_line(path)} does not exist; waiting for it", err=True)
     items = (show_record(number, record) for number, record in enumerate(records))
     print_items(items, raw=raw, as_json=as_json, at_once=True)

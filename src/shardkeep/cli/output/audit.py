@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardkeep.cli.output.console import listing, print_parts
-from shardkeep.cli.output.text import counted, printable
+from shardkeep.errors import one_line
+from shardkeep.quantities import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,5 +48,5 @@ def print_audit(report: AuditReport) -> None:
     verdict = "proved: every record was used exactly once" if report.ok else "NOT proved"
     parts: list[RenderableType] = [table] if report.epochs else []
     if findings:
-        parts.append("\n".join(map(printable, findings)))
+        parts.append("\n".join(map(one_line, findings)))
     print_parts(*parts, f"{verdict} ({counted(report.receipts, 'receipt')})")

@@ -8,7 +8,8 @@ from rich.console import Group
 from rich.text import Text
 
 from shardkeep.cli.output.console import facts, listing, print_parts
-from shardkeep.cli.output.text import counted, printable
+from shardkeep.errors import one_line
+from shardkeep.quantities import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,7 +23,7 @@ def print_bench(report: StorageReport) -> None:
     """Print the trials, the uses and settings that follow, and the verdict."""
     heads = {
         False: "between processes of this host",
-        True: f"with the second host {printable(report.second_host or '')}",
+        True: f"with the second host {one_line(report.second_host or '')}",
     }
     parts: list[RenderableType] = []
     for between_hosts, head in heads.items():
@@ -33,16 +34,14 @@ def print_bench(report: StorageReport) -> None:
     for use in report.uses:
         uses.add_row("safe" if use.is_safe else "NOT SAFE", use.name, use.functions)
     parts.append(uses)
-    reasons = dict.fromkeys(f"not safe: {printable(use.reason)}" for use in report.uses if not use.is_safe)
+    reasons = dict.fromkeys(f"not safe: {one_line(use.reason)}" for use in report.uses if not use.is_safe)
     if reasons:
         parts.append("\n".join(reasons))
     if report.settings:
-        parts.append(
-            Group(Text("settings", style="bold"), *(Text(printable(one)) for one in report.settings))
-        )
+        parts.append(Group(Text("settings", style="bold"), *(Text(one_line(one)) for one in report.settings)))
     unsafe = sum(not one.is_safe for one in report.uses)
     rows = {
-        "storage": printable(f"{report.storage}: {report.file_system}"),
+        "storage": one_line(f"{report.storage}: {report.file_system}"),
         "verdict": f"{counted(unsafe, 'use')} not safe" if unsafe else "safe for all uses",
     }
     print_parts(*parts, facts(rows))

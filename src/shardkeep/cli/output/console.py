@@ -11,7 +11,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shardkeep.cli.output.text import human_bytes, json_text
+from shardkeep.cli.output.json_text import json_text
+from shardkeep.quantities import human_bytes
 
 __all__ = [
     "console",

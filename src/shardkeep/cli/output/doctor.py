@@ -13,8 +13,9 @@ from rich.console import Group
 from rich.text import Text
 
 from shardkeep.cli.output.console import facts, one_line_text, print_parts
-from shardkeep.cli.output.text import counted, printable
+from shardkeep.errors import one_line
 from shardkeep.html_page import page, text_table
+from shardkeep.quantities import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +40,7 @@ def print_doctor(report: DoctorReport, *, show_all: bool = False) -> None:
     """
     parts: list[RenderableType] = []
     for check, named in groupby(report.facts if show_all else (), key=attrgetter("check")):
-        rows = {printable(one.name): printable(one.value) for one in named}
+        rows = {one_line(one.name): one_line(one.value) for one in named}
         parts.append(Group(Text(check, style="bold"), facts(rows)))
     parts += [_problem(one) for one in report.problems if show_all or one.severity != "note"]
     notes = sum(one.severity == "note" for one in report.problems)
@@ -54,10 +55,10 @@ def print_doctor(report: DoctorReport, *, show_all: bool = False) -> None:
 
 def _problem(one: Problem) -> RenderableType:
     head = Text(f"{one.severity}  ", style=_COLOURS[one.severity])
-    head.append(one.check if one.path is None else f"{one.check}: {printable(one.path)}", style="bold")
-    lines = [printable(one.evidence), f"fix: {printable(one.fix)}"]
+    head.append(one.check if one.path is None else f"{one.check}: {one_line(one.path)}", style="bold")
+    lines = [one_line(one.evidence), f"fix: {one_line(one.fix)}"]
     if one.command is not None:
-        return Group(head, *lines, one_line_text(f"run: {printable(one.command)}"))
+        return Group(head, *lines, one_line_text(f"run: {one_line(one.command)}"))
     return Group(head, *lines)
 
 
@@ -82,7 +83,7 @@ def _next(report: DoctorReport) -> str:
     if report.ok:
         names = " ".join(map(shlex.quote, report.paths[:_SHOWN_PATHS]))
         more = " …" if len(report.paths) > _SHOWN_PATHS else ""
-        return f"shardkeep verify {printable(names)}{more}, to check every record"
+        return f"shardkeep verify {one_line(names)}{more}, to check every record"
     return "correct the first problem, and run this command again"
 
 
@@ -93,7 +94,7 @@ def doctor_page(report: DoctorReport) -> str:
         parts.append(f"<p>{_html(' '.join(report.paths[:_MOST_PATHS]))}</p>")
     parts += [_problem_html(one) for one in report.problems]
     for check, named in groupby(report.facts, key=attrgetter("check")):
-        rows = ((printable(one.name), printable(one.value)) for one in named)
+        rows = ((one_line(one.name), one_line(one.value)) for one in named)
         parts += [f"<h2>{_html(check[:1].upper() + check[1:])}</h2>", text_table((), rows)]
     return page("Shardkeep doctor", _verdict(report), "\n".join(parts), good=report.ok, rules=_RULES)
 
@@ -108,7 +109,7 @@ def _problem_html(one: Problem) -> str:
 
 
 def _html(text: str) -> str:
-    return escape(printable(text))
+    return escape(one_line(text))
 
 
 _RULES = """.problem {

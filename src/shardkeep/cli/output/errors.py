@@ -12,7 +12,6 @@ from typing import Any, TextIO
 import click
 
 from shardkeep._paths_in_messages import repair_command
-from shardkeep.cli.output.text import printable
 from shardkeep.errors import (
     CorruptDataError,
     CorruptRecordError,
@@ -30,7 +29,7 @@ _ARGUMENT = re.compile(r"""\b([a-z_]+)=(?:"([^"\s]*)"|'([^'\s]*)'|(True|False|\d
 def print_line(kind: str, message: str) -> None:
     """Print a message on one line of standard error."""
     with contextlib.suppress(OSError):  # a log on a full disk: the exit code remains
-        click.echo(f"shardkeep: {kind}: {printable(' '.join(message.split()))}", err=True)
+        click.echo(f"shardkeep: {kind}: {one_line(' '.join(message.split()))}", err=True)
 
 
 def print_warning(

@@ -9,7 +9,8 @@ from rich.console import Group
 from rich.text import Text
 
 from shardkeep.cli.output.console import facts, print_parts
-from shardkeep.cli.output.text import counted, printable
+from shardkeep.errors import one_line
+from shardkeep.quantities import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,7 +41,7 @@ def _rows(one: Diagnosis) -> dict[str, str]:
         "which": one.apart,
         "fix": one.fix,
         "here": one.here,
-        "found": "\n".join(f"{printable(file.path)}: {printable(file.found)}" for file in one.paths),
+        "found": "\n".join(f"{one_line(file.path)}: {one_line(file.found)}" for file in one.paths),
         "prove": one.prove,
         "source": ", ".join(one.sources),
     }

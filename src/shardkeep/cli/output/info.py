@@ -9,9 +9,10 @@ from rich.console import RenderableType
 from shardkeep.cli.output.console import facts, listing, print_parts, size_text
 from shardkeep.cli.output.items import short_text
 from shardkeep.cli.output.shards import damage_lines
-from shardkeep.cli.output.text import counted, human_bytes, printable
+from shardkeep.errors import one_line
 from shardkeep.files.leftovers import find_companion
 from shardkeep.jobs import FileEntry, FolderInfo, HDF5Info, MergedInfo, TFRecordInfo
+from shardkeep.quantities import counted, human_bytes
 
 __all__ = ["print_info"]
 
@@ -33,7 +34,7 @@ def _print_tfrecord(found: TFRecordInfo) -> None:
     compression = f", {found.compression}-compressed" if found.compression else ""
     checked = counted(len(found.damaged), "damaged record") if found.damaged else "every checksum holds"
     rows = {
-        "file": printable(found.path),
+        "file": one_line(found.path),
         "kind": f"TFRecord{compression}, {checked}",
         "size": size_text(found.file_bytes),
         "records": f"{found.records:,}",
@@ -51,16 +52,16 @@ def _print_tfrecord(found: TFRecordInfo) -> None:
         return
     table = listing("feature of the first record", "type", "values", "begins", right=["values"])
     for feature in found.features:
-        table.add_row(printable(feature.name), feature.type, f"{feature.values:,}", _begins(feature.sample))
+        table.add_row(one_line(feature.name), feature.type, f"{feature.values:,}", _begins(feature.sample))
     print_parts(*parts, table)
 
 
 def _begins(sample: list[Any]) -> str:
-    return " ".join(printable(str(value)) for value in sample)
+    return " ".join(one_line(str(value)) for value in sample)
 
 
 def _print_hdf5(found: HDF5Info) -> None:
-    rows = {"file": printable(found.path), "kind": _hdf5_kind(found), "size": size_text(found.file_bytes)}
+    rows = {"file": one_line(found.path), "kind": _hdf5_kind(found), "size": size_text(found.file_bytes)}
     if found.worker is not None:
         rows["rank"] = f"{found.worker.rank} of {found.worker.world_size}"
         rows["committed step"] = f"{found.worker.committed_step:,}"
@@ -69,18 +70,18 @@ def _print_hdf5(found: HDF5Info) -> None:
     table = listing("dataset", "shape", "type", "chunks", "filters", "stored", right=["stored"])
     for dataset in found.datasets:
         table.add_row(
-            printable(dataset.name),
+            one_line(dataset.name),
             _shape(dataset.shape),
-            printable(dataset.dtype),
+            one_line(dataset.dtype),
             "–" if dataset.chunks is None else _shape(dataset.chunks),
-            "virtual" if dataset.virtual else (", ".join(map(printable, dataset.filters)) or "–"),
+            "virtual" if dataset.virtual else (", ".join(map(one_line, dataset.filters)) or "–"),
             human_bytes(dataset.stored_bytes),
         )
     parts: list[RenderableType] = [facts(rows), table if found.datasets else "no datasets"]
     attributes = listing("attribute", "of", "value")
     for owner, named in [("the file", found.attributes)] + [(d.name, d.attributes) for d in found.datasets]:
         for name, value in named.items():
-            attributes.add_row(printable(name), printable(owner), short_text(value))
+            attributes.add_row(one_line(name), one_line(owner), short_text(value))
     if attributes.row_count:
         parts.append(attributes)
     print_parts(*parts)
@@ -103,14 +104,14 @@ def _origin(merged: MergedInfo) -> dict[str, str]:
         rows["steps"] = _range(min(one.first_step for one in merged.ranks), max(last))
         if min(last) < max(last):
             rows["steps"] += f"; rank {merged.ranks[last.index(min(last))].rank} ends at {min(last):,}"
-    rows["order"] = printable(merged.order_by)
-    shown = ", ".join(map(printable, merged.sources[:_SHOWN_SOURCES]))
+    rows["order"] = one_line(merged.order_by)
+    shown = ", ".join(map(one_line, merged.sources[:_SHOWN_SOURCES]))
     more = len(merged.sources) - _SHOWN_SOURCES
-    rows["sources"] = f"{counted(len(merged.sources), 'file')} in {printable(merged.root)}: {shown}"
+    rows["sources"] = f"{counted(len(merged.sources), 'file')} in {one_line(merged.root)}: {shown}"
     rows["sources"] += f" and {more:,} more" if more > 0 else ""
     rows["receipts"] = f"{merged.receipts:,}"
     if merged.findings:
-        rows["incomplete"] = printable("; ".join(merged.findings))
+        rows["incomplete"] = one_line("; ".join(merged.findings))
     return rows
 
 
@@ -119,7 +120,7 @@ def _range(first: int, last: int) -> str:
 
 
 def _print_folder(found: FolderInfo) -> None:
-    rows = {"folder": printable(found.path), "entries": f"{len(found.files):,}"}
+    rows = {"folder": one_line(found.path), "entries": f"{len(found.files):,}"}
     if any(one.records is not None for one in found.kinds):
         rows["records"] = f"{found.records:,}"
     parts: list[RenderableType] = [facts(rows)]
@@ -133,7 +134,7 @@ def _print_folder(found: FolderInfo) -> None:
             parts.append(f"and {len(data) - _SHOWN_FILES:,} more; --json has all")
     faults = [entry.fault for entry in found.files if entry.fault is not None]
     if faults or found.findings:
-        parts.append("\n".join(map(printable, [*found.findings, *faults])))
+        parts.append("\n".join(map(one_line, [*found.findings, *faults])))
     if found.workers:
         workers = listing(
             "rank",
@@ -145,7 +146,7 @@ def _print_folder(found: FolderInfo) -> None:
         )
         for worker in found.workers:
             counts = (worker.rank, worker.world_size, worker.commits, worker.committed_step)
-            committed = ", ".join(f"{printable(name)} {count:,}" for name, count in worker.rows.items())
+            committed = ", ".join(f"{one_line(name)} {count:,}" for name, count in worker.rows.items())
             workers.add_row(*(f"{count:,}" for count in counts), committed)
         parts.append(workers)
     print_parts(*parts)
@@ -156,7 +157,7 @@ def _kinds(found: FolderInfo) -> RenderableType:
     for one in found.kinds:
         records = "" if one.records is None else f"{one.records:,}"
         size = "" if one.described == "a folder" else human_bytes(one.file_bytes)
-        table.add_row(printable(one.described), f"{one.files:,}", size, records)
+        table.add_row(one_line(one.described), f"{one.files:,}", size, records)
     return table
 
 
@@ -165,7 +166,7 @@ def _entries(files: list[FileEntry]) -> RenderableType:
     for entry in sorted(files, key=lambda one: one.fault is None)[:_SHOWN_FILES]:
         size = "" if entry.described == "a folder" else human_bytes(entry.file_bytes)
         records = "" if entry.records is None else f"{entry.records:,}"
-        table.add_row(printable(entry.name), size, records, printable(entry.described))
+        table.add_row(one_line(entry.name), size, records, one_line(entry.described))
     return table
 
 

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from shardkeep.cli.output.console import print_json_line
-from shardkeep.cli.output.text import printable
+from shardkeep.errors import one_line
 from shardkeep.jobs.cat import RecordItem, RowItem, feature_type
 from shardkeep.jobs.json_values import plain
 
@@ -70,7 +70,7 @@ def print_files(items: Iterable[tuple[str, RecordItem | RowItem]], *, raw: bool,
                 print_json_line({"path": path} | item.to_dict())
             continue
         if not raw:
-            click.echo(click.style(f"==> {printable(path)} <==", bold=True))
+            click.echo(click.style(f"==> {one_line(path)} <==", bold=True))
         print_items((item for _, item in group), raw=raw, as_json=False)
 
 
@@ -84,7 +84,7 @@ def print_item(item: RecordItem | RowItem) -> None:
     if item.features is None:
         click.echo(f"  {_bytes(item.data)}")
         return
-    features = [(printable(name), values) for name, values in sorted(item.features.items())]
+    features = [(one_line(name), values) for name, values in sorted(item.features.items())]
     width = max((len(name) for name, _ in features), default=0)
     for name, values in features:
         shown = "" if values is None else _values(values)
@@ -106,13 +106,13 @@ def _row(value: Any) -> str:
     if isinstance(value, bytes):
         return _bytes(value)
     if isinstance(value, np.void) and value.dtype.names is not None:
-        return "  ".join(f"{printable(name)}={_row(value[name])}" for name in value.dtype.names)
+        return "  ".join(f"{one_line(name)}={_row(value[name])}" for name in value.dtype.names)
     if isinstance(value, np.ndarray) and value.ndim == 1:
-        return printable(_values(value))
+        return one_line(_values(value))
     return short_text(plain(value))
 
 
 def short_text(value: Any, limit: int = 200) -> str:
     """Return a value as printable text, cut after `limit` characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return printable(text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)")
+    return one_line(text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)")

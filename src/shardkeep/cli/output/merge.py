@@ -9,8 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from shardkeep.cli.output.console import facts, listing, print_parts, size_text
-from shardkeep.cli.output.text import counted, printable
+from shardkeep.errors import one_line
 from shardkeep.hdf5.merge.plan import left_out_lines
+from shardkeep.quantities import counted
 
 if TYPE_CHECKING:
     from shardkeep.hdf5 import MergeReport
@@ -26,12 +27,12 @@ def print_merge(report: MergeReport) -> None:
     files = counted(len(report.sources), "file")
     table = listing("dataset", "rows", "how", right=["rows"])
     for name, rows in report.rows.items():
-        table.add_row(printable(name), f"{rows:,}", printable(report.ways.get(name, "")))
+        table.add_row(one_line(name), f"{rows:,}", one_line(report.ways.get(name, "")))
     compared, rows = sum(report.compared.values()), sum(report.rows.values())
     parts: list[RenderableType] = [
         facts(
             {
-                "merged": f"{files} into {printable(report.output)}",
+                "merged": f"{files} into {one_line(report.output)}",
                 "size": size_text(report.bytes),
                 "compared": f"{compared:,} of {rows:,} rows, by value",
                 "took": f"{report.seconds:.1f} s",
@@ -39,7 +40,7 @@ def print_merge(report: MergeReport) -> None:
         ),
         table,
     ]
-    parts += map(printable, left_out_lines(report.dropped_attributes, report.left_out))
+    parts += map(one_line, left_out_lines(report.dropped_attributes, report.left_out))
     print_parts(*parts)
 
 
@@ -50,7 +51,7 @@ def schema_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     shown = set(names[:_SHOWN_NAMES])
     for row in rows:
         if row["name"] in shown:
-            table.add_row(printable(row["name"]), printable(row["has"]), f"{row['files']:,}", _which(row))
+            table.add_row(one_line(row["name"]), one_line(row["has"]), f"{row['files']:,}", _which(row))
     if len(names) > len(shown):
         table.add_row(f"and {len(names) - len(shown):,} more")
     return table
@@ -62,6 +63,6 @@ def _which(row: Mapping[str, Any]) -> str:
     if ranks:
         more = ", …" if len(ranks) > _SHOWN_RANKS else ""
         return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_SHOWN_RANKS]))}{more}"
-    return ", ".join(printable(path) for path in row["first"]) + (
+    return ", ".join(one_line(path) for path in row["first"]) + (
         ", …" if row["files"] > len(row["first"]) else ""
     )

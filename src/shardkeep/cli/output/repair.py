@@ -10,10 +10,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from shardkeep._paths_in_messages import repair_command
+from shardkeep._paths_in_messages import as_argument, repair_command
 from shardkeep.cli.output.console import facts, listing, one_line_text, print_parts
-from shardkeep.cli.output.text import printable
-from shardkeep.jobs.verification.finding import as_argument
+from shardkeep.errors import one_line
 from shardkeep.quantities import counted, human_bytes
 from shardkeep.tfrecord.shard_names import shard_pattern
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from shardkeep.jobs.salvage.report import Outcome, RepairedFile, RepairedPart, RepairReport
 
-__all__ = ["OUTCOMES", "damage_rows", "lost_text", "part_place", "print_repair", "verdict"]
+__all__ = ["OUTCOMES", "damage_rows", "lost_text", "part_place", "parts_with", "print_repair", "verdict"]
 
 OUTCOMES: tuple[Outcome, ...] = ("kept", "repaired", "unchecked", "lost")
 _COLOURS: dict[str, str] = {"kept": "", "repaired": "green", "unchecked": "yellow", "lost": "bold red"}
@@ -41,7 +40,7 @@ def print_repair(report: RepairReport, html: str | None = None) -> None:
         parts += [_damage(one, report) for one in shown]
     rows = {"written": _written(report), "intact": _intact(report), "verdict": verdict(report)}
     if html is not None:
-        rows["page"] = printable(html)
+        rows["page"] = one_line(html)
     rows["next"] = _next(report)
     print_parts(*parts, facts({name: text for name, text in rows.items() if text}))
 
@@ -49,14 +48,19 @@ def print_repair(report: RepairReport, html: str | None = None) -> None:
 def verdict(report: RepairReport) -> str:
     """Return in one line what is lost."""
     if report.ok:
-        unchecked = any(part.outcome == "unchecked" for one in report.files for part in one.parts)
+        unchecked = parts_with(report.files, "unchecked")
         return "nothing is lost" + ("; some parts have no checksum" if unchecked else "")
     return f"lost: {lost_text(report.files)}"
 
 
+def parts_with(files: Sequence[RepairedFile], outcome: Outcome) -> list[RepairedPart]:
+    """Return the parts of some files with one outcome."""
+    return [part for one in files for part in one.parts if part.outcome == outcome]
+
+
 def lost_text(files: Sequence[RepairedFile]) -> str:
     """Return how much of some files is lost: records or rows, and bytes that may have held more of them."""
-    lost = [part for one in files for part in one.parts if part.outcome == "lost"]
+    lost = parts_with(files, "lost")
     items = sum(part.items for part in lost)
     size_bytes = sum(part.bytes or 0 for part in lost if not part.items)
     kinds = {one.kind == "tfrecord" for one in files}
@@ -100,10 +104,10 @@ def part_place(part: RepairedPart) -> str:
 
 
 def _files(report: RepairReport) -> Table:
-    shown = [name for name in OUTCOMES if name != "unchecked" or _has(report, name)]
+    shown = [name for name in OUTCOMES if name != "unchecked" or parts_with(report.files, name)]
     table = listing("file", "kind", *shown, "bytes lost", right=[*shown, "bytes lost"])
     for one in report.files[:_SHOWN_FILES]:
-        lost_bytes = sum(part.bytes or 0 for part in one.parts if part.outcome == "lost")
+        lost_bytes = sum(part.bytes or 0 for part in parts_with([one], "lost"))
         unknown = "" if one.ok else "not known"
         # Damaged bytes may have held any number of records.
         counts = [f"{one.items(name):,}" if one.items(name) or name != "lost" else "" for name in shown]
@@ -114,12 +118,8 @@ def _files(report: RepairReport) -> Table:
     return table
 
 
-def _has(report: RepairReport, outcome: str) -> bool:
-    return any(part.outcome == outcome for one in report.files for part in one.parts)
-
-
 def _name(path: str, folder: str) -> str:
-    return printable(path if path == folder else os.path.relpath(path, folder))
+    return one_line(path if path == folder else os.path.relpath(path, folder))
 
 
 def _damage(one: RepairedFile, report: RepairReport) -> RenderableType:
@@ -128,12 +128,12 @@ def _damage(one: RepairedFile, report: RepairReport) -> RenderableType:
     table.add_column(overflow="fold")
     rows = list(damage_rows(one))
     for outcome, place, reason in rows[:_SHOWN_PARTS]:
-        text = printable(f"{place}: {reason}" if place else reason)
+        text = one_line(f"{place}: {reason}" if place else reason)
         table.add_row(Text(outcome, style=_COLOURS[outcome]), text)
     lines: list[RenderableType] = [Text(_name(one.path, report.path), style="bold"), table]
     if len(rows) > _SHOWN_PARTS:
         lines.append(f"… and {len(rows) - _SHOWN_PARTS:,} more: --json has all")
-    lines += [_note(printable(f"note: {text}")) for text in one.notes[:_SHOWN_PARTS]]
+    lines += [_note(one_line(f"note: {text}")) for text in one.notes[:_SHOWN_PARTS]]
     return Group(*lines)
 
 
@@ -148,7 +148,7 @@ def _written(report: RepairReport) -> str:
         return "nothing, since nothing can be kept" if report.files else "nothing, since nothing is damaged"
     count = sum(one.output is not None for one in report.files)
     is_whole = not os.path.isdir(report.path) or any(one.path == report.path for one in report.files)
-    return printable(report.output) if is_whole else f"{counted(count, 'file')} in {printable(report.output)}"
+    return one_line(report.output) if is_whole else f"{counted(count, 'file')} in {one_line(report.output)}"
 
 
 def _intact(report: RepairReport) -> str:
@@ -161,7 +161,7 @@ def _intact(report: RepairReport) -> str:
 
 def _next(report: RepairReport) -> str:
     if report.output is not None:
-        command = f"shardkeep verify {printable(as_argument(report.output))}"
+        command = f"shardkeep verify {one_line(as_argument(report.output))}"
         shards = any(one.output is not None and shard_pattern(one.path) for one in report.files)
         if not (shards and os.path.isdir(report.path)):
             return command

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from shardkeep.cli.output.repair import OUTCOMES, damage_rows, lost_text, verdict
+from shardkeep.cli.output.repair import OUTCOMES, damage_rows, lost_text, parts_with, verdict
 from shardkeep.errors import one_line
 from shardkeep.files.publish import publish
 from shardkeep.html_page import page, scrolling, text_table
@@ -63,9 +63,7 @@ def repair_page(report: RepairReport) -> str:
         shown = min(left, _SHOWN_PARTS)
         body += _file(one, shown)
         left -= min(shown, len(one.parts))
-    hidden = len(report.files) - _SHOWN_MAPS
-    if hidden > 0:
-        body.append(f'<p class="caption">… and {counted(hidden, "more file")}: --json has all.</p>')
+    body.append(_more(len(report.files) - _SHOWN_MAPS, "more file"))
     return page("Shardkeep repair", verdict(report), "\n".join(body), good=report.ok, rules=_RULES)
 
 
@@ -79,24 +77,14 @@ def _lead(report: RepairReport) -> str:
 
 
 def _summary(report: RepairReport) -> str:
-    rows = [
-        (
-            name,
-            f"{_parts(report, name):,}",
-            f"{sum(one.items(name) for one in report.files):,}",
-            human_bytes(
-                sum(part.bytes or 0 for one in report.files for part in one.parts if part.outcome == name)
-            ),
-        )
-        for name in OUTCOMES
-    ]
+    rows = []
+    for name in OUTCOMES:
+        parts = parts_with(report.files, name)
+        items, size_bytes = sum(part.items for part in parts), sum(part.bytes or 0 for part in parts)
+        rows.append((name, f"{len(parts):,}", f"{items:,}", human_bytes(size_bytes)))
     head = ("Outcome", "Parts", "Records or rows", "Bytes")
     files = f"{counted(len(report.files), 'damaged file')}, {report.intact:,} without damage."
     return f'{text_table(head, rows, "numbers")}\n<p class="caption">{files}</p>'
-
-
-def _parts(report: RepairReport, outcome: str) -> int:
-    return sum(part.outcome == outcome for one in report.files for part in one.parts)
 
 
 def _files(report: RepairReport) -> str:
@@ -110,10 +98,14 @@ def _files(report: RepairReport) -> str:
         )
         for one in report.files[:_SHOWN_FILES]
     ]
-    hidden = len(report.files) - len(rows)
-    more = f'<p class="caption">… and {counted(hidden, "more file")}: --json has all.</p>' if hidden else ""
     head = ("File", "Kind", "Size", "Kept", "Repaired", "Unchecked", "Lost")
-    return scrolling(text_table(head, rows, "numbers files")) + more
+    return scrolling(text_table(head, rows, "numbers files")) + _more(
+        len(report.files) - len(rows), "more file"
+    )
+
+
+def _more(hidden: int, noun: str) -> str:
+    return f'<p class="caption">… and {counted(hidden, noun)}: --json has all.</p>' if hidden > 0 else ""
 
 
 def _legend() -> str:
@@ -134,9 +126,7 @@ def _file(one: RepairedFile, most: int) -> Iterator[str]:
     damaged = list(damage_rows(one))
     rows = [(outcome, one_line(place), one_line(reason)) for outcome, place, reason in damaged[:most]]
     yield text_table(("Outcome", "Place", "Reason"), rows, "parts")
-    if len(damaged) > len(rows):
-        hidden = len(damaged) - len(rows)
-        yield f'<p class="caption">… and {counted(hidden, "more part")}: --json has all.</p>'
+    yield _more(len(damaged) - len(rows), "more part")
     for text in one.notes[:_SHOWN_PARTS]:
         yield f'<p class="caption">Note: {escape(one_line(text))}</p>'
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from shardkeep.cli.output.console import facts, listing, print_parts
-from shardkeep.cli.output.text import counted, human_bytes, printable
+from shardkeep.errors import one_line
+from shardkeep.quantities import counted, human_bytes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,7 +45,7 @@ def print_split(report: SplitReport) -> None:
 
 def damage_lines(damaged: Sequence[Damage]) -> list[str]:
     """Return a line for each damaged record, or for the first ones and the number of the others."""
-    lines = [printable(str(one)) for one in damaged[:_SHOWN_BAD]]
+    lines = [one_line(str(one)) for one in damaged[:_SHOWN_BAD]]
     if len(damaged) > _SHOWN_BAD:
         lines.append(f"… and {len(damaged) - _SHOWN_BAD:,} more (--json lists them)")
     return lines
@@ -53,16 +54,16 @@ def damage_lines(damaged: Sequence[Damage]) -> list[str]:
 def print_pack(report: PackReport) -> None:
     """Print the report of `pack`."""
     shuffled = "" if report.shuffle is None else f", shuffled with seed {report.shuffle}"
-    source = "arrays" if not report.sources else printable(report.sources[0])
+    source = "arrays" if not report.sources else one_line(report.sources[0])
     more = f" and {len(report.sources) - 1:,} more" if len(report.sources) > 1 else ""
     rows = {
         "packed": f"{report.records:,} records from {source}{more} ({report.kind}){shuffled}",
         "written": f"{_files(report.outputs)}, {human_bytes(report.bytes)}",
-        "features": ", ".join(f"{printable(name)} {kind}" for name, kind in sorted(report.features.items())),
+        "features": ", ".join(f"{one_line(name)} {kind}" for name, kind in sorted(report.features.items())),
     }
     if report.labels is not None:
         listed = sorted(report.labels.items(), key=lambda one: one[1])
-        shown = [f"{number} {printable(name)}" for name, number in listed[:_SHOWN_LABELS]]
+        shown = [f"{number} {one_line(name)}" for name, number in listed[:_SHOWN_LABELS]]
         rest = len(listed) - len(shown)
         rows["labels"] = ", ".join(shown) + (f", … ({rest:,} more)" if rest else "")
     if report.skipped:
@@ -71,8 +72,8 @@ def print_pack(report: PackReport) -> None:
         rows["left out"] = f"{counted(report.left_out, 'file')} without an image"
     rows["took"] = _took(report.bytes, report.seconds)
     parts: list[RenderableType] = [facts(rows), _listing(report.outputs)]
-    remarks = [printable(note) for note in report.notes]
-    remarks += [f"skipped: {printable(reason)}" for reason in report.bad[:_SHOWN_BAD]]
+    remarks = [one_line(note) for note in report.notes]
+    remarks += [f"skipped: {one_line(reason)}" for reason in report.bad[:_SHOWN_BAD]]
     if report.skipped > _SHOWN_BAD:
         remarks.append(f"… and {report.skipped - _SHOWN_BAD:,} more (--json lists 20)")
     if remarks:
@@ -106,9 +107,9 @@ def _table(files: Sequence[tuple[str, int, int]]) -> Table:
     table = listing("file", "records", "size", right=["records", "size"])
     shown = files if len(files) <= _SHOWN_FILES else files[: _SHOWN_FILES - 2]
     for path, records, size in shown:
-        table.add_row(printable(path), f"{records:,}", human_bytes(size))
+        table.add_row(one_line(path), f"{records:,}", human_bytes(size))
     if len(shown) < len(files):
         path, records, size = files[-1]
         table.add_row(f"… {len(files) - len(shown) - 1:,} more …")
-        table.add_row(printable(path), f"{records:,}", human_bytes(size))
+        table.add_row(one_line(path), f"{records:,}", human_bytes(size))
     return table

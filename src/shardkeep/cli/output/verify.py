@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 
 from shardkeep.cli.output.console import facts, listing, one_line_text, print_parts
-from shardkeep.cli.output.text import counted, human_bytes, printable
+from shardkeep.errors import one_line
+from shardkeep.quantities import counted, human_bytes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,7 +44,7 @@ def print_verify(report: VerifyReport) -> None:
         if one.findings or id(one) in shown:
             size = "" if one.kind in ("run", "set") else human_bytes(one.file_bytes)
             items = counted(one.items, "commit") if one.kind == "run" else f"{one.items:,}"
-            table.add_row(printable(one.path), one.kind, size, items, _verdict(one))
+            table.add_row(one_line(one.path), one.kind, size, items, _verdict(one))
     parts: list[RenderableType] = [table]
     hidden = len(report.files) - max(len(shown), len(bad))
     if hidden:
@@ -53,7 +54,7 @@ def print_verify(report: VerifyReport) -> None:
     notes = [f"{one.path}: {text}" for one in report.files for text in one.notes]
     if notes:
         more = [f"and {len(notes) - _SHOWN_NOTES:,} more notes"] if len(notes) > _SHOWN_NOTES else []
-        parts.append("\n".join([*(f"note: {printable(text)}" for text in notes[:_SHOWN_NOTES]), *more]))
+        parts.append("\n".join([*(f"note: {one_line(text)}" for text in notes[:_SHOWN_NOTES]), *more]))
     read_bytes = sum(one.file_bytes for one in report.files)
     verdict = "all files are intact" if report.ok else f"{len(bad):,} with findings"
     rows = {"files": f"{len(report.files):,}", "read": human_bytes(read_bytes)}
@@ -70,20 +71,20 @@ def _verdict(one: VerifiedFile) -> str:
 def _lines(one: VerifiedFile) -> list[RenderableType]:
     # Most messages name the file.
     texts = [finding.message for finding in one.findings]
-    names = one.path, printable(one.path)
+    names = one.path, one_line(one.path)
     lines = [
-        printable(text if any(name in text for name in names) else f"{one.path}: {text}") for text in texts
+        one_line(text if any(name in text for name in names) else f"{one.path}: {text}") for text in texts
     ]
     commands = dict.fromkeys(finding.next for finding in one.findings if finding.next)
-    return [*lines, *(one_line_text(f"  continue with: {printable(command)}") for command in commands)]
+    return [*lines, *(one_line_text(f"  continue with: {one_line(command)}") for command in commands)]
 
 
 def _skipped(report: VerifyReport) -> str:
     kinds = report.skipped_kinds
     text = f"{counted(len(report.skipped), 'file')}, of a kind that is not verified: "
-    text += ", ".join(f"{count:,} × {printable(kind)}" for kind, count in kinds.items())
+    text += ", ".join(f"{count:,} × {one_line(kind)}" for kind, count in kinds.items())
     unknown = [one.path for one in report.skipped if one.described.startswith(_UNKNOWN)]
     if unknown:
-        text += f"; of unknown content: {', '.join(map(printable, unknown[:_SHOWN_NAMES]))}"
+        text += f"; of unknown content: {', '.join(map(one_line, unknown[:_SHOWN_NAMES]))}"
         text += f" and {len(unknown) - _SHOWN_NAMES:,} more" if len(unknown) > _SHOWN_NAMES else ""
     return text

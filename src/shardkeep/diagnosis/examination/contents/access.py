@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile
 from shardkeep.diagnosis.examination.contents.listing import Entry
 from shardkeep.diagnosis.examination.contents.wording import arguments, listed
@@ -17,7 +18,6 @@ from shardkeep.errors import ShardkeepError
 from shardkeep.files.locks.mounts import mount_of
 from shardkeep.files.sidecar import user_name
 from shardkeep.hdf5.segments.run_folder import list_ranks
-from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.quantities import counted
 
 __all__ = ["check_access"]

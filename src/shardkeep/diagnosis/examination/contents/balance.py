@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile, Reads
 from shardkeep.diagnosis.examination.report import Fact, Problem, Severity
 from shardkeep.errors import PlanError
-from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.plan.file_assignment import balance
 from shardkeep.quantities import counted, human_bytes
 from shardkeep.tfrecord.index.state import stored_indexes

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.listing import Entry, Listing
 from shardkeep.diagnosis.examination.contents.open_files import LockFiles, OpenFiles
 from shardkeep.diagnosis.examination.contents.wording import listed
@@ -18,7 +19,6 @@ from shardkeep.errors import NotFoundError
 from shardkeep.files.kinds.data_names import DataKind
 from shardkeep.files.kinds.kind import FileKind, identify, identify_bytes
 from shardkeep.jobs.verification.expectation import Member, expected_kinds
-from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.jobs.verification.inventory import task_of
 from shardkeep.quantities import counted
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile, Reads
 from shardkeep.diagnosis.examination.report import Problem
 from shardkeep.files.locks.probe import is_of_one_kernel
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.journal.superblock import SUPERBLOCK_BYTES, refused_flags
-from shardkeep.jobs.verification.finding import as_argument
 
 __all__ = ["check_flags"]
 

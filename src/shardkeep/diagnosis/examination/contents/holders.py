@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.files.owner import command_of
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.locking.holders import Holder, kernel_locks
-from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.quantities import counted, human_bytes
 
 __all__ = ["check_holders"]

@@ -6,12 +6,12 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile, Reads
 from shardkeep.diagnosis.examination.contents.listing import Entry
 from shardkeep.diagnosis.examination.contents.wording import arguments, listed
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.errors import PlanError, ShardkeepError
-from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.quantities import counted
 from shardkeep.tfrecord.index.state import stored_indexes
 from shardkeep.tfrecord.index.text import find_text_index_fault

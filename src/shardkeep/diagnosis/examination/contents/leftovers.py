@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents
 from shardkeep.diagnosis.examination.contents.listing import Entry
 from shardkeep.diagnosis.examination.contents.wording import arguments, listed
@@ -16,7 +17,6 @@ from shardkeep.files.leftovers import is_leftover, is_temporary
 from shardkeep.files.locks.holder import describe_holder
 from shardkeep.hdf5.journal.redo_log import read_log
 from shardkeep.hdf5.segments.run_folder import is_rank_folder
-from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.quantities import counted, human_bytes
 
 __all__ = ["check_leftovers"]

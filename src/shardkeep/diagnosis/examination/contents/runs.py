@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents
 from shardkeep.diagnosis.examination.contents.open_files import LockFiles
 from shardkeep.diagnosis.examination.contents.wording import merged_name
@@ -12,7 +13,6 @@ from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.errors import CorruptDataError, ShardkeepError
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments, writer_path
 from shardkeep.hdf5.segments.series_end import has_end
-from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.quantities import counted
 
 __all__ = ["check_runs"]

@@ -6,11 +6,11 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile, Reads
 from shardkeep.diagnosis.examination.contents.listing import Entry, Identity, plain_path
 from shardkeep.diagnosis.examination.contents.wording import listed
 from shardkeep.diagnosis.examination.report import Fact, Problem
-from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.jobs.verification.inventory import Task
 from shardkeep.jobs.verification.shard_sets import ADVICE, check_sets
 from shardkeep.quantities import counted, human_bytes

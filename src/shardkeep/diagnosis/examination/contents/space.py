@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents
 from shardkeep.diagnosis.examination.contents.listing import Entry
 from shardkeep.diagnosis.examination.contents.wording import merged_name
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.files.locks.mounts import mount_of
-from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.quantities import counted, human_bytes
 
 __all__ = ["check_space"]

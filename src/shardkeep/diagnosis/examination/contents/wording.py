@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.errors import one_line
-from shardkeep.jobs.verification.finding import as_argument
 
 __all__ = ["arguments", "listed", "merged_name"]
 

@@ -1,4 +1,4 @@
-"""Texts of numbers, sizes and values for messages and tables."""
+"""Values as JSON that a terminal can show."""
 
 from __future__ import annotations
 
@@ -6,21 +6,7 @@ import json
 import re
 from typing import Any
 
-from shardkeep.errors import one_line
-from shardkeep.quantities import counted, human_bytes
-
-__all__ = ["counted", "human_bytes", "json_text", "printable"]
-
-
-def printable(text: str) -> str:
-    r"""Return `text` with control characters escaped, so that bytes of a file cannot steer a terminal.
-
-    Examples
-    --------
-    >>> printable("a\x1b[31m é")
-    'a\\x1b[31m é'
-    """
-    return one_line(text)
+__all__ = ["json_text"]
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

@@ -3,17 +3,7 @@ from __future__ import annotations
 import json
 import sys
 
-import pytest
-
-from shardkeep.cli.output.text import json_text, printable
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("größe", "größe"), ("a\nb\x1b\u202e", "a\\nb\\x1b\\u202e"), ("\udce9", "\\xe9"), ("", "")],
-)
-def test_printable(text: str, expected: str) -> None:
-    assert printable(text) == expected
+from shardkeep.cli.output.json_text import json_text
 
 
 def test_json_escapes_every_character_that_is_not_printable() -> None:

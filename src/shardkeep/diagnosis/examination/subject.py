@@ -15,6 +15,9 @@ from shardkeep.world import World
 
 __all__ = ["Subject"]
 
+# Processes that load data for each rank, besides the rank itself.
+_WORKERS = 4
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -38,8 +41,6 @@ class Subject:
         Value of `time.monotonic` at which every check must have ended. What it has yielded is kept.
     stop : threading.Event
         Set when the examination is interrupted or has ended: a check then stops and removes what it made.
-    workers : int
-        Processes that load data for each rank, besides the rank itself.
     """
 
     paths: tuple[str, ...]
@@ -50,7 +51,6 @@ class Subject:
     threads: tuple[str, ...] = ()
     deadline_s: float = field(default_factory=lambda: time.monotonic() + 8)
     stop: threading.Event = field(default_factory=threading.Event)
-    workers: int = 4
 
     @functools.cached_property
     def shards(self) -> int:
@@ -72,4 +72,4 @@ class Subject:
     @property
     def processes(self) -> int:
         """Number of processes of the job on this machine: ranks and their workers."""
-        return self.world.local_size * (1 + self.workers)
+        return self.world.local_size * (1 + _WORKERS)

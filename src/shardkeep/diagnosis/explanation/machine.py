@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
+from shardkeep.diagnosis.kernel import Kernel
 from shardkeep.files.locks.mounts import mount_of
 
 __all__ = ["Facts"]
@@ -81,12 +82,8 @@ def _free_inodes(path: str | None) -> str:
     return f"{status.f_favail:,} of {status.f_files:,}" if status.f_files else "not limited"
 
 
-def _kernel(name: str) -> str:
-    try:
-        with open(f"/proc/sys/{name}", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return "unknown"
+def _setting(name: str) -> str:
+    return Kernel().setting(name) or "unknown"
 
 
 _FACTS: dict[str, Callable[[str | None], str]] = {
@@ -99,9 +96,9 @@ _FACTS: dict[str, Callable[[str | None], str]] = {
     "free_inodes": _free_inodes,
     "free_shm": lambda _: _free("/dev/shm"),
     "free_tmp": lambda _: _free("/tmp"),
-    "max_map_count": lambda _: _kernel("vm/max_map_count"),
-    "max_inotify_instances": lambda _: _kernel("fs/inotify/max_user_instances"),
-    "max_inotify_watches": lambda _: _kernel("fs/inotify/max_user_watches"),
-    "max_files": lambda _: _kernel("fs/file-max"),
+    "max_map_count": lambda _: _setting("vm/max_map_count"),
+    "max_inotify_instances": lambda _: _setting("fs/inotify/max_user_instances"),
+    "max_inotify_watches": lambda _: _setting("fs/inotify/max_user_watches"),
+    "max_files": lambda _: _setting("fs/file-max"),
     "locking_variable": lambda _: os.environ.get("HDF5_USE_FILE_LOCKING", "not set"),
 }

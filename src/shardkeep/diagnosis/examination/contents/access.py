@@ -11,11 +11,12 @@ from typing import TypeVar
 
 from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile
-from shardkeep.diagnosis.examination.contents.listing import Entry
+from shardkeep.diagnosis.examination.contents.listing import Entry, by_folder
 from shardkeep.diagnosis.examination.contents.wording import arguments, listed
 from shardkeep.diagnosis.examination.report import Problem
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.locks.mounts import mount_of
+from shardkeep.files.locks.probe import is_of_one_kernel
 from shardkeep.files.sidecar import user_name
 from shardkeep.hdf5.segments.run_folder import list_ranks
 from shardkeep.quantities import counted
@@ -24,21 +25,6 @@ __all__ = ["check_access"]
 
 _K = TypeVar("_K")
 _T = TypeVar("_T")
-_NETWORK = (
-    "nfs",
-    "cifs",
-    "smb",
-    "lustre",
-    "ceph",
-    "gfs2",
-    "ocfs2",
-    "gpfs",
-    "beegfs",
-    "9p",
-    "afs",
-    "pvfs2",
-    "fuse",
-)
 _READERS = (("u", stat.S_IRUSR), ("g", stat.S_IRGRP), ("o", stat.S_IROTH))
 _MANY_NAMES = 10_000
 # The longest suffix that Shardkeep adds to a name is that of an address file; the limit of a name is 255.
@@ -75,7 +61,7 @@ def _failed(failed: Iterable[tuple[str, OSError]]) -> Iterator[Problem]:
 
 
 def _closed(files: Iterable[Entry]) -> Iterator[Problem]:
-    for folder, found in _by_folder(files):
+    for folder, found in by_folder(files):
         first, paths = found[0], [entry.path for entry in found]
         owner = f"owner {user_name(first.status.st_uid)}, mode {stat.S_IMODE(first.status.st_mode):o}"
         evidence = (
@@ -144,8 +130,7 @@ def _links(contents: Contents) -> Iterator[Problem]:
         fix = "fetch the content" if annex else "restore the target, or correct the link"
         command = f"git annex get {as_argument(folder)}" if annex else f"ls -l {as_argument(first)}"
         yield Problem("error", "access", evidence, fix, command, folder)
-    elsewhere = ((entry.folder, entry) for entry in contents.listing.files if entry.is_link)
-    for folder, links in _grouped(elsewhere):
+    for folder, links in by_folder(entry for entry in contents.listing.files if entry.is_link):
         try:
             here = os.stat(folder).st_dev
         except OSError:
@@ -180,8 +165,8 @@ def _run_folder(run: str) -> Iterator[Problem]:
 
 def _names(contents: Contents) -> Iterator[Problem]:
     for folder, count in contents.listing.folders.items():
-        mount = mount_of(folder) if count >= _MANY_NAMES else None
-        if mount is not None and mount.kind.startswith(_NETWORK):
+        mount = None if count < _MANY_NAMES or is_of_one_kernel(folder) else mount_of(folder)
+        if mount is not None:
             evidence = (
                 f"{count:,} names in one folder on {mount.kind}: listing and opening wait for the server"
             )
@@ -197,10 +182,6 @@ def _names(contents: Contents) -> Iterator[Problem]:
             evidence = f"a name of {name_bytes} bytes in a path of {path_bytes:,}: the limits are 255 and"
             evidence += " 4,095, and no room is left for the name of its lock or index"
             yield Problem("warning", "access", evidence, "use shorter names", None, one.path)
-
-
-def _by_folder(entries: Iterable[Entry]) -> Iterable[tuple[str, list[Entry]]]:
-    return _grouped((entry.folder, entry) for entry in entries)
 
 
 def _grouped(pairs: Iterable[tuple[_K, _T]]) -> Iterable[tuple[_K, list[_T]]]:

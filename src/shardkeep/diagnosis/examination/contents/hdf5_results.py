@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from shardkeep._paths_in_messages import as_argument
+from shardkeep._paths_in_messages import repair_command
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile, Reads
-from shardkeep.diagnosis.examination.report import Problem
+from shardkeep.diagnosis.examination.report import Problem, Severity
 from shardkeep.files.locks.probe import is_of_one_kernel
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.journal.superblock import SUPERBLOCK_BYTES, refused_flags
@@ -52,6 +52,5 @@ def _problem(one: DataFile) -> Problem:
         if is_certain
         else "if no process of another host or user writes it, repair it"
     )
-    stem, ending = os.path.splitext(one.path)
-    command = f"shardkeep repair {as_argument(one.path)} {as_argument(f'{stem}.repaired{ending}')}"
-    return Problem("error" if is_certain else "warning", "hdf5", evidence, fix, command, one.path)
+    severity: Severity = "error" if is_certain else "warning"
+    return Problem(severity, "hdf5", evidence, fix, repair_command(one.path), one.path)

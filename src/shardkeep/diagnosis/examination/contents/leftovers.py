@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents
-from shardkeep.diagnosis.examination.contents.listing import Entry
+from shardkeep.diagnosis.examination.contents.listing import Entry, by_folder
 from shardkeep.diagnosis.examination.contents.wording import arguments, listed
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.errors import ShardkeepError, UntrustedFileError
@@ -21,7 +20,7 @@ from shardkeep.quantities import counted, human_bytes
 
 __all__ = ["check_leftovers"]
 
-_ADDRESS, _SPILL, _DAMAGED_SPILL, _LOG = ".collector.json", ".spill", ".damaged", ".redo"
+_ADDRESS, _SPILL, _LOG = ".collector.json", ".spill", ".redo"
 _DAY_S = 86_400.0
 _LOG_BYTES = 64 << 20
 
@@ -44,13 +43,13 @@ def _temporaries(contents: Contents, entries: list[Entry]) -> Iterator[Problem |
     known = {entry.path for entry in dead}
     old_s = time.time() - _DAY_S
     old = [entry for entry in others if entry.path not in known and entry.status.st_mtime < old_s]
-    for folder, files in _by_folder(dead):
+    for folder, files in by_folder(dead):
         in_rank = is_rank_folder(folder)
         what = "rows that were appended and never committed" if in_rank else "unfinished files"
         evidence = f"{_amount(files)} of processes that ended: {what}"
         fix = "the next writer in this folder removes them; until then they only take space"
         yield Problem("note", "leftovers", evidence, fix, _removal(folder, files), folder)
-    for folder, files in _by_folder(old):
+    for folder, files in by_folder(old):
         evidence = f"{_amount(files)} that no process of this host has open, unchanged for a day"
         fix = "if no process of another host writes them, remove them"
         yield Problem("note", "leftovers", evidence, fix, _removal(folder, files), folder)
@@ -135,7 +134,7 @@ def _spill_files(contents: Contents, entries: list[Entry]) -> Iterator[Problem]:
             yield Problem(
                 "warning", "leftovers", str(error), fix, f"ls -l {as_argument(entry.path)}", entry.path
             )
-    for folder, files in _by_folder(unsent):
+    for folder, files in by_folder(unsent):
         names = listed([entry.path for entry in files])
         total = human_bytes(sum(entry.size_bytes for entry in files))
         evidence = f"{counted(len(files), 'spill file')} of clients that ended, with rows ({total}) that the"
@@ -147,7 +146,7 @@ def _spill_files(contents: Contents, entries: list[Entry]) -> Iterator[Problem]:
 def _locks(contents: Contents) -> Iterator[Problem]:
     abandoned = contents.lock_files.abandoned()
     newest = {entry.path: holder for entry, holder in abandoned}
-    for folder, files in _by_folder(entry for entry, _ in abandoned):
+    for folder, files in by_folder(entry for entry, _ in abandoned):
         first = describe_holder(newest[files[0].path])
         evidence = f"{counted(len(files), 'lock file')} of processes that ended, which lock nothing: "
         evidence += f"{listed([entry.path for entry in files])}; the first was taken {first}"
@@ -160,10 +159,3 @@ def _locks(contents: Contents) -> Iterator[Problem]:
         fix = f"if it has ended on {holder['host']}, the lock is free, and nothing needs to be done"
         command = f"ssh {as_argument(holder['host'])} ps -o pid,lstart,args -p {holder['pid']}"
         yield Problem("note", "leftovers", evidence, fix, command, entry.path.removesuffix(".lock"))
-
-
-def _by_folder(entries: Iterable[Entry]) -> Iterable[tuple[str, list[Entry]]]:
-    folders: defaultdict[str, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        folders[entry.folder].append(entry)
-    return folders.items()

@@ -6,13 +6,14 @@ import os
 import re
 import stat
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from shardkeep.files.leftovers import find_companion
 from shardkeep.hdf5.segments.run_folder import is_rank_folder
 
-__all__ = ["Entry", "Identity", "Listing", "list_files", "plain_path"]
+__all__ = ["Entry", "Identity", "Listing", "by_folder", "list_files", "plain_path"]
 
 Identity = tuple[int, int]
 """Device and inode of a file."""
@@ -116,6 +117,14 @@ class Listing:
         if stat.S_ISREG(status.st_mode):
             entry = Entry(path, status, is_link, is_named)
             (self.companions if find_companion(entry.name) else self.files).append(entry)
+
+
+def by_folder(entries: Iterable[Entry]) -> Iterable[tuple[str, list[Entry]]]:
+    """Return the files of each folder."""
+    folders: defaultdict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        folders[entry.folder].append(entry)
+    return folders.items()
 
 
 def plain_path(path: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile, Reads
-from shardkeep.diagnosis.examination.contents.listing import Entry, Identity, plain_path
+from shardkeep.diagnosis.examination.contents.listing import Identity, by_folder, plain_path
 from shardkeep.diagnosis.examination.contents.wording import listed
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.jobs.verification.inventory import Task
@@ -38,7 +38,8 @@ def check_shard_sets(contents: Contents) -> Iterator[Problem | Fact]:
 
 
 def _empty(data: Iterable[DataFile]) -> Iterator[Problem]:
-    for folder, paths in _by_folder(one for one in data if one.entry.size_bytes == 0):
+    for folder, found in by_folder(one.entry for one in data if one.entry.size_bytes == 0):
+        paths = [entry.path for entry in found]
         of = "the file has no bytes" if len(paths) == 1 else f"{counted(len(paths), 'file')} have no bytes"
         evidence = f"{of}: the writer was killed, or the copy failed: {listed(paths)}"
         path = paths[0] if len(paths) == 1 else folder
@@ -97,11 +98,8 @@ def _ends(path: str) -> bytes:
 def _unfinished(contents: Contents) -> Iterator[Problem]:
     """Find unfinished downloads in folders of shards."""
     folders = {one.entry.folder for one in contents.shards}
-    left: defaultdict[str, list[Entry]] = defaultdict(list)
-    for entry in contents.listing.files:
-        if entry.is_unfinished and entry.folder in folders:
-            left[entry.folder].append(entry)
-    for folder, files in left.items():
+    left = (entry for entry in contents.listing.files if entry.is_unfinished and entry.folder in folders)
+    for folder, files in by_folder(left):
         paths = [entry.path for entry in files]
         total = human_bytes(sum(entry.size_bytes for entry in files))
         evidence = (
@@ -109,13 +107,6 @@ def _unfinished(contents: Contents) -> Iterator[Problem]:
         )
         fix = "finish it before the job starts, or remove what is left of it"
         yield Problem("warning", "sets", evidence, fix, _list(paths), folder)
-
-
-def _by_folder(files: Iterable[DataFile]) -> Iterable[tuple[str, list[str]]]:
-    folders: defaultdict[str, list[str]] = defaultdict(list)
-    for one in files:
-        folders[one.entry.folder].append(one.path)
-    return folders.items()
 
 
 def _list(paths: list[str]) -> str:

@@ -13,6 +13,7 @@ import pytest
 from shardkeep.diagnosis.examination.contents import access, data_files
 from shardkeep.diagnosis.examination.contents.survey import survey
 from shardkeep.diagnosis.examination.report import Problem
+from shardkeep.files.locks import probe
 from shardkeep.files.locks.mounts import Mount
 from shardkeep.hdf5 import WorkerFile
 from shardkeep.tfrecord import Writer
@@ -132,7 +133,8 @@ def test_a_large_folder_on_a_network_file_system_is_noted(
     folder = shards(2, 2)[0].parent
     monkeypatch.setattr(access, "_MANY_NAMES", 2)
     assert survey_of(folder).ok
-    monkeypatch.setattr(access, "mount_of", lambda _: Mount(1, "/data", "nfs4", "server:/", ()))
+    for module in (access, probe):
+        monkeypatch.setattr(module, "mount_of", lambda _: Mount(1, "/data", "nfs4", "server:/", ()))
     assert "2 names in one folder on nfs4" in survey_of(folder).only("access").evidence
 
 

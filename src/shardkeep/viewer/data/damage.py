@@ -69,11 +69,8 @@ def _hex(visit: Visit, size_bytes: int) -> dict[str, object]:
     """Return the bytes around a place, with the fields of the frames there."""
     asked = visit.query.integer("at", 0, 0, max(0, size_bytes - 1))
     at = asked // LINE_BYTES * LINE_BYTES
-    fd = os.open(visit.location.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        data = os.pread(fd, _VIEW_BYTES, at)
-    finally:
-        os.close(fd)
+    with open(visit.location.path, "rb", buffering=0) as raw:
+        data = os.pread(raw.fileno(), _VIEW_BYTES, at)
     file = open_records(visit.location.path)
     fields = marks_of(file, asked, at + len(data)) if file.compression is None else (lambda _: "")
     lines = hex_lines(data, at, fields)

@@ -6,7 +6,7 @@ from shardkeep.plan.checks import MAX_EPOCH, MAX_SEED
 from shardkeep.plan.order import Shuffle
 from shardkeep.plan.shards import ShardTable
 from shardkeep.viewer.data.data_set import data_sets
-from shardkeep.viewer.data.epoch_picture import Settings, draw, edges_of, reads_of_step, step_count
+from shardkeep.viewer.data.epoch_picture import PlannedEpoch, Settings, edges_of
 from shardkeep.viewer.data.shards import SHARDS, chosen_set
 from shardkeep.viewer.nearby import runs_below
 from shardkeep.viewer.view import Answer, Page, Query, View, Visit
@@ -46,13 +46,14 @@ def _show(visit: Visit) -> Answer:
     }
     if not found.unindexed and found.records:
         table = ShardTable([one.records or 0 for one in found.states])
-        steps = step_count(settings, table, found.sizes)
+        planned = PlannedEpoch(settings, table, found.sizes)
+        steps = planned.steps
         step = min(place * steps // _PLACES, max(steps - 1, 0))
         values |= {
-            "picture": draw(settings, table, found.sizes),
+            "picture": planned.picture(),
             "steps": steps,
             "step": step,
-            "reads": reads_of_step(settings, table, found.sizes, step) if steps else [],
+            "reads": planned.reads(step) if steps else [],
             "edges": edges_of(table),
             "shards": [visit.location.child(name) for name in found.names],
         }

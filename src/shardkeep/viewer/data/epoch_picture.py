@@ -14,23 +14,21 @@ from numpy.typing import NDArray
 from shardkeep.plan.epoch import EpochPlan, Remainder
 from shardkeep.plan.file_assignment import FileSet
 from shardkeep.plan.file_plan import FilePlan
-from shardkeep.plan.order import EpochOrder, Shuffle, epoch_order
+from shardkeep.plan.order import Shuffle, epoch_order
 from shardkeep.plan.shards import ShardTable
 
 __all__ = [
     "EpochPicture",
+    "PlannedEpoch",
     "Settings",
     "Span",
     "column_count",
     "columns_of",
-    "draw",
     "edges_of",
     "paint",
-    "reads_of_step",
     "sample_files",
     "sample_of",
     "spans_of",
-    "step_count",
 ]
 
 COLUMNS, ROWS = 128, 64
@@ -91,37 +89,63 @@ class Span:
     last: int
 
 
-def _plan(settings: Settings, table: ShardTable, sizes: I64) -> EpochPlan | FilePlan:
-    if settings.shard_by == "files":
-        files = FileSet(table, sizes, settings.shuffle is not False, settings.seed)
-        return FilePlan(
-            files,
-            settings.world_size,
-            settings.batch_size,
-            _CYCLE_LENGTH,
-            settings.remainder,
-            settings.epoch,
-        )
-    return EpochPlan(table.total, 0, settings.world_size, settings.batch_size, settings.remainder)
+class PlannedEpoch:
+    """An epoch of a data set as a Loader with some settings reads it.
 
+    Parameters
+    ----------
+    settings : Settings
+    table : ShardTable
+    sizes : ndarray of int64
+        Size of each shard.
+    """
 
-def _order(settings: Settings, records: int) -> EpochOrder:
-    return epoch_order(records, shuffle=settings.shuffle, seed=settings.seed, epoch=settings.epoch)
+    def __init__(self, settings: Settings, table: ShardTable, sizes: I64) -> None:
+        one = settings
+        self._table = table
+        self._order = epoch_order(table.total, shuffle=one.shuffle, seed=one.seed, epoch=one.epoch)
+        self._plan: EpochPlan | FilePlan
+        if one.shard_by == "files":
+            files = FileSet(table, sizes, one.shuffle is not False, one.seed)
+            self._plan = FilePlan(
+                files, one.world_size, one.batch_size, _CYCLE_LENGTH, one.remainder, one.epoch
+            )
+        else:
+            self._plan = EpochPlan(table.total, 0, one.world_size, one.batch_size, one.remainder)
 
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self._plan.steps
 
-def step_count(settings: Settings, table: ShardTable, sizes: I64) -> int:
-    """Return the number of steps of the epoch."""
-    return _plan(settings, table, sizes).steps
+    def picture(self) -> EpochPicture:
+        """Return the picture of the epoch."""
+        plan = self._plan
+        made = np.full(plan.world_size, plan.steps)
+        if isinstance(plan, FilePlan):
+            ranks, steps, records = sample_files(plan, made)
+        else:
+            positions = sample_of(plan.position_after(plan.steps))
+            ranks, steps = plan.ranks_of(positions, made), positions // plan.global_batch
+            records = self._order.records_at(positions)
+        return paint(ranks, steps / max(plan.steps, 1), records, plan.world_size, self._table.total)
 
+    def reads(self, step: int) -> list[tuple[int, int, list[Span]]]:
+        """Return rank, number of records and ranges of records of the first 64 ranks in a step.
 
-def draw(settings: Settings, table: ShardTable, sizes: I64) -> EpochPicture:
-    """Return the picture of an epoch."""
-    plan = _plan(settings, table, sizes)
-    if isinstance(plan, FilePlan):
-        ranks, steps, records = sample_files(plan, np.full(plan.world_size, plan.steps))
-    else:
-        ranks, steps, records = _sample_records(plan, _order(settings, table.total))
-    return paint(ranks, steps / max(plan.steps, 1), records, settings.world_size, table.total)
+        Of a batch of more than 256 records the first 256 are in the ranges.
+        """
+        plan, found = self._plan, []
+        for rank in range(min(plan.world_size, ROWS)):
+            if isinstance(plan, FilePlan):
+                records = plan.reads_between(step, step + 1, rank)[0]
+                count, records = len(records), records[:_BATCH]
+            else:
+                start, stop = plan.rank_span(step, rank)
+                count = stop - start
+                records = self._order.records_at(np.arange(start, min(stop, start + _BATCH)))
+            found.append((rank, count, spans_of(np.sort(records), self._table)))
+        return found
 
 
 def paint(ranks: I64, times: NDArray[np.float64], records: I64, world_size: int, total: int) -> EpochPicture:
@@ -176,13 +200,6 @@ def sample_of(total: int, most: int = _SAMPLE) -> I64:
     return np.minimum(chosen, total - 1)
 
 
-def _sample_records(plan: EpochPlan, order: EpochOrder) -> tuple[I64, I64, I64]:
-    """Return rank, step and record of a sample of the positions that are delivered."""
-    positions = sample_of(plan.position_after(plan.steps))
-    ranks = plan.ranks_of(positions, np.full(plan.world_size, plan.steps))
-    return ranks, positions // plan.global_batch, order.records_at(positions)
-
-
 def sample_files(plan: FilePlan, made: I64) -> tuple[I64, I64, I64]:
     """Return rank, step and record of whole steps, spread evenly over the ``made[r]`` steps of rank r."""
     parts: list[tuple[I64, I64, I64]] = []
@@ -200,27 +217,6 @@ def sample_files(plan: FilePlan, made: I64) -> tuple[I64, I64, I64]:
         return empty, empty, empty
     ranks, steps, chosen = zip(*parts, strict=True)
     return np.concatenate(ranks), np.concatenate(steps), np.concatenate(chosen)
-
-
-def reads_of_step(
-    settings: Settings, table: ShardTable, sizes: I64, step: int
-) -> list[tuple[int, int, list[Span]]]:
-    """Return rank, number of records and ranges of records of the first 64 ranks in a step.
-
-    Of a batch of more than 256 records the first 256 are in the ranges.
-    """
-    plan, found = _plan(settings, table, sizes), []
-    order = _order(settings, table.total)
-    for rank in range(min(settings.world_size, ROWS)):
-        if isinstance(plan, FilePlan):
-            records = plan.reads_between(step, step + 1, rank)[0]
-            count, records = len(records), records[:_BATCH]
-        else:
-            start, stop = plan.rank_span(step, rank)
-            count = stop - start
-            records = order.records_at(np.arange(start, min(stop, start + _BATCH)))
-        found.append((rank, count, spans_of(np.sort(records), table)))
-    return found
 
 
 def spans_of(records: I64, table: ShardTable) -> list[Span]:

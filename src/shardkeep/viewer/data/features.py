@@ -81,25 +81,23 @@ class Content:
 
 def content_of(data: bytes, *, whole: bool) -> Content:
     """Return the content of a record, shortened; with `whole` for a page with this record only."""
-    form = record_content(data)
+    form = record_content(data) or "bytes"
+    name = form.removeprefix("tf.train.")
     most = _PAGE_FEATURES if whole else _CARD_FEATURES
-    if form == "tf.train.Example":
-        try:
+    try:
+        if form == "tf.train.Example":
             features = decode_example(data)
-        except ShardkeepError as error:
-            return Content(f"a damaged Example: {error}", (_shown("", "", [data], whole),))
-        shown = tuple(_shown(name, name, features[name], whole) for name in islice(features, most))
-        return Content("Example", shown, len(features) - len(shown))
-    if form == "tf.train.SequenceExample":
-        try:
+            shown = tuple(_shown(one, one, features[one], whole) for one in islice(features, most))
+            return Content(name, shown, len(features) - len(shown))
+        if form == "tf.train.SequenceExample":
             context, lists = decode_sequence_example(data)
-        except ShardkeepError as error:
-            return Content(f"a damaged SequenceExample: {error}", (_shown("", "", [data], whole),))
-        steps = _MOST_STEPS if whole else 2
-        shown = tuple(islice(_sequence(context, lists, steps, whole), most))
-        count = len(context) + sum(min(len(one), steps) for one in lists.values())
-        return Content("SequenceExample", shown, count - len(shown))
-    return Content(form or "bytes", (_shown("", "", [data], whole),))
+            steps = _MOST_STEPS if whole else 2
+            shown = tuple(islice(_sequence(context, lists, steps, whole), most))
+            count = len(context) + sum(min(len(one), steps) for one in lists.values())
+            return Content(name, shown, count - len(shown))
+    except ShardkeepError as error:
+        form = f"a damaged {name}: {error}"
+    return Content(form, (_shown("", "", [data], whole),))
 
 
 def _sequence(

@@ -33,20 +33,17 @@ def marks_of(file: RecordFile, at: int, stop: int) -> Callable[[int], str]:
     header, and "" where no frame is known.
     """
     edges: list[tuple[int, str]] = [(0, "")]
-    fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with open(file.path, "rb", buffering=0) as raw:
+        fd = raw.fileno()
         for start, end in _frames(file, fd, at, stop):
-            length = (
-                checked_length(header) if len(header := os.pread(fd, HEADER_BYTES, start)) == 12 else None
-            )
+            header = os.pread(fd, HEADER_BYTES, start)
+            length = checked_length(header) if len(header) == HEADER_BYTES else None
             if length is None or length + OVERHEAD_BYTES != end - start:
                 edges += [(start, "damage"), (end, "")]
             else:
                 checksum = end - FOOTER_BYTES
                 edges += [(start, "header"), (start + HEADER_BYTES, "payload"), (checksum, "checksum")]
                 edges.append((end, ""))
-    finally:
-        os.close(fd)
     places = np.array([place for place, _ in edges])
     return lambda offset: edges[int(np.searchsorted(places, offset, side="right")) - 1][1]
 

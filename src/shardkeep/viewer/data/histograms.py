@@ -6,7 +6,6 @@ A few hundred records, spread evenly over the part of the file whose records are
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.viewer.data.features import is_text
 from shardkeep.viewer.data.record_file import BUDGET_S, RecordFile, open_records
 from shardkeep.viewer.data.records import has_records
+from shardkeep.viewer.kept import Version, version_of
 from shardkeep.viewer.view import Answer, Json, Page, View, Visit
 
 __all__ = ["DISTRIBUTIONS"]
@@ -74,7 +74,7 @@ def _show(visit: Visit) -> Answer:
     file.scan(1 << 62)
     if visit.part == "chart":
         return Json(_chart(visit, file))
-    sample = _sample_of(visit.location.path, file)
+    sample = _sampled(version_of(visit.location.path), file.known)
     charts = [_Chart("sizes", "Sizes of the records", "")] if file.known else []
     common = {}
     for name, column in list(sample.columns.items())[:_FEATURES]:
@@ -94,14 +94,9 @@ def _show(visit: Visit) -> Answer:
     )
 
 
-def _sample_of(path: str, file: RecordFile) -> _Sample:
-    status = os.stat(path)
-    return _sampled(path, status.st_size, status.st_mtime_ns, file.known)
-
-
 @functools.lru_cache(maxsize=8)
-def _sampled(path: str, size_bytes: int, mtime_ns: int, known: int) -> _Sample:
-    file = open_records(path)
+def _sampled(version: Version, known: int) -> _Sample:
+    file = open_records(version.path)
     if file.compression is not None:
         numbers = list(range(_RECORDS))
     else:
@@ -130,7 +125,8 @@ def _chart(visit: Visit, file: RecordFile) -> dict[str, Any]:
     of = visit.query.choice("of", ["sizes", "lengths", "values", "bytes"])
     if of == "sizes":
         return _bars(_sizes(file), "bytes")
-    column = _sample_of(visit.location.path, file).columns.get(visit.query.text("feature"))
+    sample = _sampled(version_of(visit.location.path), file.known)
+    column = sample.columns.get(visit.query.text("feature"))
     if column is None:
         raise NotFoundError("the records have no such feature")
     if of == "values":

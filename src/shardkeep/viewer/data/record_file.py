@@ -11,7 +11,6 @@ import threading
 import time
 import warnings
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +81,6 @@ class RecordFile:
         The damage at which the scan ended; empty if there is none so far.
     is_complete : bool
         True if the offsets of all records are known.
-    source : {"stored", "scanned"}
     """
 
     def __init__(self, version: Version) -> None:
@@ -91,7 +89,6 @@ class RecordFile:
         self.compression: str | None = sniff_compression(self.path)
         self.fault = ""
         self.is_complete = self.compression is not None
-        self.source: Literal["stored", "scanned"] = "scanned"
         self._starts: NDArray[np.uint64] = np.zeros(1, np.uint64)
         self._large: LargeIndex | None = None
         self._lock = threading.Lock()
@@ -110,11 +107,11 @@ class RecordFile:
             records = (indexes[0].records or 0) if indexes else 0
             if records > _MOST_RECORDS:
                 self._large = LargeIndex(indexes[0].path, status, records)
-                self.is_complete, self.source = True, "stored"
+                self.is_complete = True
                 return
             starts = find_index(self.path) if indexes else None
         if starts is not None:
-            self._starts, self.is_complete, self.source = starts, True, "stored"
+            self._starts, self.is_complete = starts, True
 
     @property
     def known(self) -> int:
@@ -181,11 +178,8 @@ class RecordFile:
         """Return records whose offsets are known; in a compressed file those that are reached in time."""
         if self.compression is not None:
             return self._read_in_order(numbers)
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return [self._read(fd, number) for number in numbers if number < self.known]
-        finally:
-            os.close(fd)
+        with open(self.path, "rb", buffering=0) as raw:
+            return [self._read(raw.fileno(), number) for number in numbers if number < self.known]
 
     def _read(self, fd: int, number: int) -> FileRecord:
         start, stop = self._starts_of(number, number + 1).tolist()

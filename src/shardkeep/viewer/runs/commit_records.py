@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from shardkeep.hdf5.segments.commit_record import CommitRecord, parse_record
 from shardkeep.viewer.hdf5.processes import ask
+from shardkeep.viewer.kept import Version, version_of
 from shardkeep.viewer.locations import Location
 
 __all__ = ["record_at"]
@@ -36,8 +36,7 @@ def record_at(segment: Location, deadline_s: float | None = None) -> CommitRecor
     ShardkeepError, OSError
         It cannot be read.
     """
-    status = os.stat(segment.path)
-    key = (segment.path, status.st_mtime_ns, status.st_size)
+    key = version_of(segment.path)
     try:
         text = _known[key]
     except KeyError:
@@ -49,4 +48,4 @@ def record_at(segment: Location, deadline_s: float | None = None) -> CommitRecor
     return None if text is None else parse_record(text.encode(), segment.path)
 
 
-_known: dict[tuple[str, int, int], str | None] = {}
+_known: dict[Version, str | None] = {}

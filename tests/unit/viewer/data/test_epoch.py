@@ -9,7 +9,7 @@ import pytest
 
 from shardkeep.plan import ShardTable
 from shardkeep.viewer.data import data_set
-from shardkeep.viewer.data.epoch_picture import Settings, Span, draw, reads_of_step, step_count
+from shardkeep.viewer.data.epoch_picture import PlannedEpoch, Settings, Span
 
 from .record_makers import write_examples
 
@@ -28,9 +28,9 @@ def _settings(**changed):
 
 
 def test_a_step_names_the_records_of_each_rank():
-    table, sizes = ShardTable([10, 14]), np.array([100, 140])
-    assert step_count(_settings(), table, sizes) == 2
-    reads = reads_of_step(_settings(), table, sizes, 0)
+    planned = PlannedEpoch(_settings(), ShardTable([10, 14]), np.array([100, 140]))
+    assert planned.steps == 2
+    reads = planned.reads(0)
     assert [count for _, count, _ in reads] == [3, 3, 3, 3]
     assert reads[3][2] == [Span(0, 9, 9), Span(1, 0, 1)]
 
@@ -39,34 +39,35 @@ def test_a_step_names_the_records_of_each_rank():
 @pytest.mark.parametrize("shard_by", ["records", "files"])
 def test_every_record_is_in_one_step(shuffle, shard_by):
     table, sizes = ShardTable([10, 0, 14, 7]), np.array([100, 0, 140, 70])
-    settings = _settings(shuffle=shuffle, shard_by=shard_by, seed=3, epoch=2)
+    planned = PlannedEpoch(_settings(shuffle=shuffle, shard_by=shard_by, seed=3, epoch=2), table, sizes)
     seen = [
         (span.shard, index)
-        for step in range(step_count(settings, table, sizes))
-        for _, _, spans in reads_of_step(settings, table, sizes, step)
+        for step in range(planned.steps)
+        for _, _, spans in planned.reads(step)
         for span in spans
         for index in range(span.first, span.last + 1)
     ]
     assert sorted(seen) == [(s, i) for s in range(4) for i in range(table.counts[s])]
-    assert draw(settings, table, sizes).paths
+    assert planned.picture().paths
 
 
 def test_small_data_are_drawn_whole_and_large_from_a_sample():
     settings = _settings(shuffle="global", world_size=64)
     small = ShardTable([1000])
-    assert draw(settings, small, np.array([1])).sampled == 1000
+    assert PlannedEpoch(settings, small, np.array([1])).picture().sampled == 1000
     large = ShardTable([10_000] * 10_000)
     sizes = np.full(10_000, 10**6)
     begin = time.process_time()
-    picture = draw(settings, large, sizes)
-    reads_of_step(settings, large, sizes, 17)
+    planned = PlannedEpoch(settings, large, sizes)
+    picture = planned.picture()
+    planned.reads(17)
     assert time.process_time() - begin < 2
     assert 0 < picture.sampled < 100_000 and picture.rows == 64 and picture.columns == 128
 
 
 def test_ranks_that_read_whole_files_share_no_column():
     table, sizes = ShardTable([100] * 8), np.full(8, 1000)
-    picture = draw(_settings(shard_by="files", world_size=8), table, sizes)
+    picture = PlannedEpoch(_settings(shard_by="files", world_size=8), table, sizes).picture()
     assert picture.largest_share == 1.0
 
 

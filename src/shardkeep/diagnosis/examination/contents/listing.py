@@ -86,8 +86,6 @@ class Listing:
         Folders that hold folders of ranks.
     broken : list of (str, str)
         Links without a target, and the target.
-    linked_folders : list of str
-        Links to folders, which are not followed.
     failed : list of (str, OSError)
         Folders and files without access.
     is_complete : bool
@@ -99,7 +97,6 @@ class Listing:
     folders: dict[str, int] = field(default_factory=dict)
     runs: list[str] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
-    linked_folders: list[str] = field(default_factory=list)
     failed: list[tuple[str, OSError]] = field(default_factory=list)
     is_complete: bool = True
 
@@ -112,8 +109,6 @@ class Listing:
             except OSError:
                 self.broken.append((path, os.readlink(path)))
                 return
-            if stat.S_ISDIR(status.st_mode):
-                self.linked_folders.append(path)
         if stat.S_ISREG(status.st_mode):
             entry = Entry(path, status, is_link, is_named)
             (self.companions if find_companion(entry.name) else self.files).append(entry)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shardkeep.demo import DemoReport
-from shardkeep.demo.console import ProgressObserver
+from shardkeep.demo.console import DemoProgress
 from shardkeep.demo.phases import run_with_settings
 from shardkeep.demo.proof import Results, read_results
 from shardkeep.demo.settings import Kill, Layout, Settings
@@ -24,11 +24,9 @@ SMALL = {"images": 200, "workers": 2, "epochs": 2, "global_batch": 16, "checkpoi
 STEPS = 20  # 160 records, 16 a step, two epochs, while no worker is lost
 
 
-def run_small(
-    output: Path, *kills: Kill, progress: ProgressObserver | None = None, **changes: int
-) -> DemoReport:
+def run_small(output: Path, *kills: Kill, progress: DemoProgress | None = None, **changes: int) -> DemoReport:
     return run_with_settings(
-        output, Settings(**{**SMALL, **changes}, kills=kills), progress or ProgressObserver()
+        output, Settings(**{**SMALL, **changes}, kills=kills), progress or DemoProgress()
     )
 
 
@@ -119,10 +117,11 @@ def test_planned_kill_that_did_not_happen_is_a_failed_check(tmp_path: Path) -> N
 # -- faults that the demo did not cause -------------------------------------------------------------------
 
 
-class _RunAtStep(ProgressObserver):
-    """An observer that calls a function at one step, in the parent."""
+class _RunAtStep(DemoProgress):
+    """A progress that calls a function at one step, in the parent."""
 
     def __init__(self, step: int, action: object) -> None:
+        super().__init__()
         self._step, self._action = step, action
 
     def finish_step(self, step: int, epoch: int, loss: float) -> None:
@@ -146,7 +145,7 @@ def test_worker_killed_by_another_process_is_an_error(tmp_path: Path) -> None:
 
 
 def test_shard_damaged_during_the_run_is_named(tmp_path: Path) -> None:
-    class Damage(ProgressObserver):
+    class Damage(DemoProgress):
         def begin_steps(self, begin: int, end: int) -> None:
             for shard in Layout(tmp_path).data.glob("train-*.tfrecord"):
                 with shard.open("r+b") as file:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -13,58 +12,51 @@ from rich.text import Text
 from shardkeep.demo.report import Death, DemoReport
 from shardkeep.quantities import counted
 
-__all__ = ["ProgressObserver", "TerminalProgress", "print_report", "show_progress"]
+__all__ = ["DemoProgress", "print_report"]
 
 
-class ProgressObserver:
-    """Receiver of the progress of a run; this base class ignores it."""
+class DemoProgress:
+    """Progress of a run: bars on a terminal, and each death as a line of text; nothing without a console.
+
+    Parameters
+    ----------
+    console : rich.console.Console, optional
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(quiet=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=console is None or not console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> DemoProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
 
     def update_packing(self, done: int, total: int) -> None:
         """Report that `done` of `total` images are packed."""
+        self._update("pack images", done, total=total, refresh=done == total)
 
     def begin_steps(self, begin: int, end: int) -> None:
         """Report that a world starts after step `begin` and will run to step `end`."""
+        self._update("train", begin, total=end, refresh=True)
 
     def finish_step(self, step: int, epoch: int, loss: float) -> None:
         """Report that every rank has computed a step."""
+        self._update("train", step, description=f"train, epoch {epoch}, loss {loss:.2f}")
 
     def report_death(self, death: Death) -> None:
         """Report that a worker was killed and the run resumes from a checkpoint."""
-
-    def update_finishing(self, done: int, total: int, activity: str) -> None:
-        """Report that `done` of `total` activities after the training are done and `activity` begins."""
-
-
-class TerminalProgress(ProgressObserver):
-    """Progress as Rich progress bars, and each death as a line of text."""
-
-    def __init__(self, console: Console, progress: Progress) -> None:
-        self._console, self._progress = console, progress
-        self._packing: TaskID | None = None
-        self._training: TaskID | None = None
-        self._finishing: TaskID | None = None
-
-    def update_packing(self, done: int, total: int) -> None:
-        """See `ProgressObserver`."""
-        if self._packing is None:
-            self._packing = self._progress.add_task("pack images", total=total)
-        self._progress.update(self._packing, completed=done, refresh=done == total)
-
-    def begin_steps(self, begin: int, end: int) -> None:
-        """See `ProgressObserver`."""
-        if self._training is None:
-            self._training = self._progress.add_task("train", total=end)
-        self._progress.update(self._training, completed=begin, total=end, refresh=True)
-
-    def finish_step(self, step: int, epoch: int, loss: float) -> None:
-        """See `ProgressObserver`."""
-        if self._training is not None:
-            self._progress.update(
-                self._training, completed=step, description=f"train, epoch {epoch}, loss {loss:.2f}"
-            )
-
-    def report_death(self, death: Death) -> None:
-        """See `ProgressObserver`."""
         self._console.print(
             f"[bold red]SIGKILL[/] to rank {death.rank} (pid {death.pid}) at step {death.step}: "
             f"resumed from step {death.resumed_step} with {counted(death.workers_after, 'rank')}",
@@ -72,29 +64,15 @@ class TerminalProgress(ProgressObserver):
         )
 
     def update_finishing(self, done: int, total: int, activity: str) -> None:
-        """See `ProgressObserver`."""
-        if self._finishing is None:
-            self._finishing = self._progress.add_task(activity, total=total)
-        self._progress.update(self._finishing, completed=done, description=activity, refresh=True)
+        """Report that `done` of `total` activities after the training are done and `activity` begins."""
+        self._update("finish", done, total=total, description=activity, refresh=True)
 
-
-@contextmanager
-def show_progress(console: Console | None) -> Iterator[ProgressObserver]:
-    """Show progress bars on `console` while the body runs; none without a console or a terminal."""
-    if console is None:
-        yield ProgressObserver()
-        return
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with progress:
-        yield TerminalProgress(console, progress)
+    def _update(self, name: str, done: int, **changes: Any) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(
+                changes.get("description", name), total=changes["total"]
+            )
+        self._progress.update(self._tasks[name], completed=done, **changes)
 
 
 def print_report(console: Console, report: DemoReport) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shardkeep import files, hdf5
-from shardkeep.demo.console import ProgressObserver, show_progress
+from shardkeep.demo.console import DemoProgress
 from shardkeep.demo.data import Packed, pack
 from shardkeep.demo.folder import reserved_folder
 from shardkeep.demo.page.html import render
@@ -89,12 +89,12 @@ def run(
     checked_int("workers", workers, 1, _MAX_WORKERS)
     checked_int("epochs", epochs, 1, 10_000)
     checked_int("seed", seed, 0, 2**63 - 1)
-    with show_progress(progress) as observer:
-        return run_with_settings(output, Settings(workers=workers, epochs=epochs, seed=seed), observer)
+    with DemoProgress(progress) as shown:
+        return run_with_settings(output, Settings(workers=workers, epochs=epochs, seed=seed), shown)
 
 
 def run_with_settings(
-    output: str | os.PathLike[str], settings: Settings, progress: ProgressObserver
+    output: str | os.PathLike[str], settings: Settings, progress: DemoProgress
 ) -> DemoReport:
     """Run the demo with all settings, such as the kills that a test plans."""
     began_s = time.monotonic()

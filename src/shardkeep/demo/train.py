@@ -12,7 +12,7 @@ import numpy as np
 
 from shardkeep import hdf5
 from shardkeep.demo import checkpoint, messages
-from shardkeep.demo.console import ProgressObserver
+from shardkeep.demo.console import DemoProgress
 from shardkeep.demo.data import CLASSES, IMAGE_VALUES, Packed
 from shardkeep.demo.model import Classifier
 from shardkeep.demo.report import Death
@@ -89,7 +89,7 @@ class Training:
         return sum(execution.rows for execution in self.executions) / self.busy_s if self.busy_s else 0.0
 
 
-def train(layout: Layout, packed: Packed, settings: Settings, progress: ProgressObserver) -> Training:
+def train(layout: Layout, packed: Packed, settings: Settings, progress: DemoProgress) -> Training:
     """Train to the end, with the kills that `settings` plans.
 
     Every restart reads the checkpoint from its file, rolls back the rows that workers committed after it, and
@@ -104,9 +104,7 @@ def train(layout: Layout, packed: Packed, settings: Settings, progress: Progress
 
 
 class _Run:
-    def __init__(
-        self, layout: Layout, packed: Packed, settings: Settings, progress: ProgressObserver
-    ) -> None:
+    def __init__(self, layout: Layout, packed: Packed, settings: Settings, progress: DemoProgress) -> None:
         self.layout, self.packed, self.settings, self.progress = layout, packed, settings, progress
         self.kills = list(settings.planned_kills(packed.records))
         self.killed: Kill | None = None

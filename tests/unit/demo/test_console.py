@@ -3,9 +3,10 @@ from __future__ import annotations
 import dataclasses
 import io
 
+import pytest
 from rich.console import Console
 
-from shardkeep.demo.console import ProgressObserver, TerminalProgress, print_report, show_progress
+from shardkeep.demo.console import DemoProgress, print_report
 from shardkeep.demo.report import Check, Death
 from tests.unit.demo.test_report import REPORT
 
@@ -15,7 +16,7 @@ DEATH = Death(
 )  # fmt: skip
 
 
-def report_all_progress(progress: ProgressObserver) -> None:
+def report_all_progress(progress: DemoProgress) -> None:
     progress.update_packing(1, 2)
     progress.update_packing(2, 2)
     progress.begin_steps(0, 40)
@@ -28,7 +29,7 @@ def report_all_progress(progress: ProgressObserver) -> None:
 
 def shown(*, terminal: bool) -> str:
     out = io.StringIO()
-    with show_progress(Console(file=out, width=80, force_terminal=terminal, color_system=None)) as progress:
+    with DemoProgress(Console(file=out, width=80, force_terminal=terminal, color_system=None)) as progress:
         report_all_progress(progress)
     return out.getvalue()
 
@@ -48,10 +49,10 @@ def test_file_gets_one_line_for_each_death() -> None:
     ]
 
 
-def test_without_a_console_nothing_is_printed() -> None:
-    with show_progress(None) as progress:
+def test_without_a_console_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with DemoProgress() as progress:
         report_all_progress(progress)
-    assert not isinstance(progress, TerminalProgress)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_table_fits_80_columns() -> None:

@@ -56,8 +56,5 @@ def audit(paths: tuple[str, ...], data: tuple[str, ...], as_json: bool, **option
 
     with watched("audit") as progress:
         report = audit_paths(paths, data=data or None, progress=progress, **options)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        print_audit(report)
+    print_json(report.to_dict()) if as_json else print_audit(report)
     return ExitCode.CLEAN if report.ok else ExitCode.FINDINGS

@@ -36,15 +36,11 @@ def schema(paths: tuple[str, ...], sample: int, every: bool, on_corrupt: OnCorru
     fixed, ragged and image features, and the values that were seen in comments. A feature whose
     kind differs between two records is an error that names both.
     """
+    from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.progress import watched
     from shardkeep.tfrecord import infer_schema
 
     files = data_files(paths, "tfrecord")
     with watched("read") as progress:
         found = infer_schema(files, None if every else sample, on_corrupt=on_corrupt, progress=progress)
-    if as_json:
-        from shardkeep.cli.output.console import print_json
-
-        print_json(found.to_dict())
-    else:
-        click.echo(found.source())
+    print_json(found.to_dict()) if as_json else click.echo(found.source())

@@ -40,10 +40,7 @@ def verify(paths: tuple[str, ...], as_json: bool, executor: Executor | None) -> 
 
     with watched("verify") as progress:
         report = verify_paths(paths, executor=executor, progress=progress)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        print_verify(report)
+    print_json(report.to_dict()) if as_json else print_verify(report)
     kinds = {finding.kind for finding in report.findings}
     if kinds - {"locked", "wrong-kind", "unsupported"}:
         return ExitCode.FINDINGS

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote, unquote_to_bytes, urlencode
 
 from shardkeep.errors import NotFoundError, UntrustedFileError, one_line
@@ -92,15 +92,12 @@ class Location:
 
     def child(self, name: str) -> Location:
         """Return a location in this folder, without a check that it exists; its own address checks it."""
-        return Location(self.base, self.number, self.root, (*self.parts, name), os.path.join(self.path, name))
+        return replace(self, parts=(*self.parts, name), path=os.path.join(self.path, name))
 
     def parents(self) -> list[Location]:
         """Return the folders above, from the root on."""
-        found = []
-        for count in range(len(self.parts)):
-            parts = self.parts[:count]
-            found.append(Location(self.base, self.number, self.root, parts, os.path.join(self.root, *parts)))
-        return found
+        above = [self.parts[:count] for count in range(len(self.parts))]
+        return [replace(self, parts=parts, path=os.path.join(self.root, *parts)) for parts in above]
 
 
 class Roots:

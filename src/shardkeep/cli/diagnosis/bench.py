@@ -42,15 +42,11 @@ def bench(storage: str, hosts: int, second_host: bool, wait_s: float, as_json: b
 
     if second_host:
         assist_bench(storage, wait_s=wait_s)
-        (
+        if as_json:
             print_json({"storage": storage, "ok": True})
-            if as_json
-            else click.echo("done; the first host has the report")
-        )
+        else:
+            click.echo("done; the first host has the report")
         return ExitCode.CLEAN
     report = try_out(storage, hosts=hosts, wait_s=wait_s)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        print_bench(report)
+    print_json(report.to_dict()) if as_json else print_bench(report)
     return ExitCode.CLEAN if report.ok else ExitCode.FINDINGS

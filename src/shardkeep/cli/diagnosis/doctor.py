@@ -33,8 +33,5 @@ def doctor(paths: tuple[str, ...], world: int | None, html: str | None, show_all
 
         with publish(html, exists="replace") as file:
             file.write(doctor_page(report).encode())
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        print_doctor(report, show_all=show_all)
+    print_json(report.to_dict()) if as_json else print_doctor(report, show_all=show_all)
     return ExitCode.CLEAN if report.ok else ExitCode.FINDINGS

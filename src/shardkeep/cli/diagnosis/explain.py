@@ -25,10 +25,7 @@ def explain(log: str, as_json: bool) -> int:
     from shardkeep.diagnosis import explain as explain_text
 
     found = explain_text(_read(log))
-    if as_json:
-        print_json([one.to_dict() for one in found])
-    else:
-        print_diagnoses(found)
+    print_json([one.to_dict() for one in found]) if as_json else print_diagnoses(found)
     return ExitCode.CLEAN
 
 

@@ -30,10 +30,7 @@ def view(paths: tuple[str, ...], host: str, port: int, token: str | None, opens:
     from shardkeep.viewer.serve import serve
 
     def started(address: str) -> None:
-        if as_json:
-            print_json_line({"address": address})
-        else:
-            click.echo(address)
+        print_json_line({"address": address}) if as_json else click.echo(address)
         if opens:
             webbrowser.open(address)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,14 +38,9 @@ def group_facts(file: OpenFile, group: h5py.h5g.GroupID, first: int) -> dict[str
     first = min(first, max(0, total - 1)) // MEMBERS * MEMBERS
     is_sorted = total <= _MOST_SORTED
     names: list[bytes] = []
-
-    def visit(name: bytes) -> bool | None:
-        names.append(name)
-        return True if len(names) == MEMBERS else None
-
     if total:
         order = h5py.h5.ITER_INC if is_sorted else h5py.h5.ITER_NATIVE
-        group.links.iterate(visit, idx_type=h5py.h5.INDEX_NAME, order=order, idx=first)
+        group.links.iterate(_adding(names, MEMBERS), idx_type=h5py.h5.INDEX_NAME, order=order, idx=first)
     members = [_member(file, group, name) for name in names]
     return {"first": first, "total": total, "is_sorted": is_sorted, "members": members}
 
@@ -127,14 +123,19 @@ def _filter(code: int, _flags: int, values: Any, name: bytes) -> str:
 def attributes(item: Any) -> list[dict[str, str]]:
     """Return the first attributes of an object: name, type and value as texts."""
     names: list[bytes] = []
+    if h5py.h5a.get_num_attrs(item):
+        h5py.h5a.iterate(item, _adding(names, ATTRIBUTES))
+    return [_attribute(item, name) for name in names]
+
+
+def _adding(names: list[bytes], most: int) -> Callable[[bytes], bool | None]:
+    """Return a callback of HDF5 that adds each name to a list, and ends the iteration when it is long."""
 
     def visit(name: bytes) -> bool | None:
         names.append(name)
-        return True if len(names) == ATTRIBUTES else None
+        return True if len(names) == most else None
 
-    if h5py.h5a.get_num_attrs(item):
-        h5py.h5a.iterate(item, visit)
-    return [_attribute(item, name) for name in names]
+    return visit
 
 
 def _attribute(item: Any, name: bytes) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import os
 from typing import Any
@@ -121,13 +122,13 @@ def _origins(file: OpenFile, name: str, first: int, count: int) -> list[dict[str
     begin, length = 0, len(table)
     while begin < length and _text(table[begin]["dataset"]) != wanted:
         other = _text(table[begin]["dataset"])
-        begin = _bisect(begin, length, lambda i, other=other: _text(table[i]["dataset"]) == other)
+        begin = _first(begin, length, lambda i, other=other: _text(table[i]["dataset"]) != other)
 
-    def ends_before(number: int) -> bool:
+    def ends_later(number: int) -> bool:
         row = table[number]
-        return _text(row["dataset"]) == wanted and int(row["first_row"] + row["rows"]) <= first
+        return _text(row["dataset"]) != wanted or int(row["first_row"] + row["rows"]) > first
 
-    run = _bisect(begin, length, ends_before)
+    run = _first(begin, length, ends_later)
     root = _text(table.attrs.get("root", b""))
     found: list[dict[str, Any]] = []
     while run < length and len(found) < count:
@@ -150,12 +151,9 @@ def _origins(file: OpenFile, name: str, first: int, count: int) -> list[dict[str
     return found if len(found) == count else None
 
 
-def _bisect(low: int, high: int, is_before: Any) -> int:
-    """Return the first number in ``[low, high]`` that is not before the wanted one."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if is_before(middle) else (low, middle)
-    return low
+def _first(low: int, high: int, holds: Any) -> int:
+    """Return the first number in ``[low, high)`` from which on a condition holds; `high` if there is none."""
+    return bisect.bisect_left(range(high), True, low, key=holds)
 
 
 def _text(value: Any) -> bytes:

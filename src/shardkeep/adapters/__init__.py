@@ -3,8 +3,8 @@
 Each imports its framework, and none is imported before its first use. `grain` has datasets and data sources;
 `huggingface` has datasets of Hugging Face; `jax` has global batches; `keras` has a dataset and callbacks;
 `ray` has the source and the sink of Ray Data; `tensorflow` has datasets for training loops and strategies;
-`torch` has the iterable dataset and the DataLoader. Other rooms import `loader_argument`, `passes`,
-`random_access` and `short_epoch`.
+`torch` has the iterable dataset and the DataLoader. Other rooms import `passes`, `random_access`
+and `short_epoch`.
 """
 
 from typing import TYPE_CHECKING

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardkeep._extras import import_extra
-from shardkeep.adapters.loader_argument import checked_loader
-from shardkeep.adapters.passes import Passes
+from shardkeep.adapters.passes import Passes, checked_loader
 from shardkeep.adapters.random_access import Records, Rows
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardkeep._extras import import_extra
-from shardkeep.adapters.loader_argument import checked_loader
+from shardkeep.adapters.passes import checked_loader
 from shardkeep.errors import PlanError, SchemaError
 from shardkeep.loader import Loader
 from shardkeep.plan.checks import MAX_WORLD_SIZE, checked_int

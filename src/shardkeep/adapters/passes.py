@@ -6,12 +6,18 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from shardkeep.adapters.loader_argument import checked_loader
 from shardkeep.adapters.short_epoch import expect_short_epoch
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
 
-__all__ = ["Passes"]
+__all__ = ["Passes", "checked_loader"]
+
+
+def checked_loader(loader: object) -> Loader:
+    """Return the loader that an adapter receives, or raise a `PlanError` if it is another object."""
+    if not isinstance(loader, Loader):
+        raise PlanError(f"loader must be a shardkeep.Loader, not {type(loader).__name__}")
+    return loader
 
 
 class Passes:
@@ -26,8 +32,7 @@ class Passes:
     """
 
     def __init__(self, loader: Loader) -> None:
-        checked_loader(loader)
-        self.loader = loader
+        self.loader = checked_loader(loader)
         # Threads of TensorFlow read and use batches, also of an iterator that another one has replaced.
         self._lock = threading.Lock()
         self._number = 0

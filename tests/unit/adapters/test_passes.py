@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shardkeep as sk
-from shardkeep.adapters.passes import Passes
+from shardkeep.adapters.passes import Passes, checked_loader
 
 
 def make_passes(folder: Path, epochs: int | None = 1) -> Passes:
@@ -63,3 +63,8 @@ def test_an_earlier_pass_is_over(tmp_path: Path) -> None:
     passes.begin()
     with pytest.raises(sk.PlanError, match="this iterator is over"):
         passes.consume(number, next(passes.loader.read_ahead())[1])
+
+
+def test_another_object_than_a_loader_is_refused() -> None:
+    with pytest.raises(sk.PlanError, match=r"must be a shardkeep\.Loader, not list"):
+        checked_loader([])

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardkeep._extras import import_extra
 from shardkeep.adapters.keras.passes import Passes
-from shardkeep.adapters.loader_argument import checked_loader
+from shardkeep.adapters.passes import checked_loader
 from shardkeep.errors import PlanError, SchemaError
 from shardkeep.loader import Loader
 from shardkeep.tfrecord import VarLen

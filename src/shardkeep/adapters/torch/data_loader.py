@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardkeep.adapters.loader_argument import checked_loader
-from shardkeep.adapters.passes import Passes
+from shardkeep.adapters.passes import Passes, checked_loader
 from shardkeep.adapters.torch import lightning
 from shardkeep.adapters.torch.dataset import PLACE, ShardkeepDataset, UnsizedDataset
 from shardkeep.adapters.torch.framework import torch

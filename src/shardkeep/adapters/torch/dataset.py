@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkeep.adapters.loader_argument import checked_loader
+from shardkeep.adapters.passes import checked_loader
 from shardkeep.adapters.torch.framework import torch
 from shardkeep.adapters.torch.tensors import column_tensors
 from shardkeep.errors import PlanError

@@ -68,11 +68,7 @@ class Tasks(Generic[_Result]):
         self._calls, self._ended = SimpleQueue(), SimpleQueue[None]()
 
     def run(
-        self,
-        calls: Iterable[tuple[Any, ...]],
-        *,
-        under_way: int | None = None,
-        watch: Callable[[], object] | None = None,
+        self, calls: Iterable[tuple[Any, ...]], *, under_way: int | None = None
     ) -> Generator[_Result, None, None]:
         """Run calls and yield their results in order, so that of several errors the first is raised.
 
@@ -82,33 +78,33 @@ class Tasks(Generic[_Result]):
             The function of each call and its arguments.
         under_way : int, optional
             Most calls whose results were not yet yielded; by default all calls are submitted at once.
-        watch : callable, optional
-            Called about every tenth of a second while a result is awaited.
         """
         pending: deque[SimpleQueue[Outcome[_Result]]] = deque()
         for number, (function, *arguments) in enumerate(calls):
             pending.append(SimpleQueue())
             self._calls.put((_Call(number, pending[-1]), function, arguments))
             if len(pending) == under_way:
-                yield _result(_next(pending.popleft(), watch))
+                yield _result(pending.popleft().get())
         while pending:
-            yield _result(_next(pending.popleft(), watch))
+            yield _result(pending.popleft().get())
 
     def run_as_done(
         self,
         calls: Iterable[tuple[Any, ...]],
         *,
         under_way: int,
-        watch: Callable[[], object] | None = None,
+        watch: Callable[[], object],
     ) -> Generator[Outcome[_Result], None, None]:
         """Run calls and yield the outcome of each when it is done, an error too.
 
         Parameters
         ----------
-        calls, watch
+        calls : iterable of tuple
             As for `run`.
         under_way : int
             Most calls that are not done.
+        watch : callable
+            Called about every tenth of a second while an outcome is awaited.
         """
         done: SimpleQueue[Outcome[_Result]] = SimpleQueue()
         pending = 0
@@ -177,12 +173,11 @@ class _Call(Generic[_Result]):
             self._queue.put(Outcome(self._number, future.result(), None))
 
 
-def _next(queue: SimpleQueue[Outcome[_Result]], watch: Callable[[], object] | None) -> Outcome[_Result]:
+def _next(queue: SimpleQueue[Outcome[_Result]], watch: Callable[[], object]) -> Outcome[_Result]:
     while True:
         try:
-            return queue.get(timeout=None if watch is None else _WATCH_S)
+            return queue.get(timeout=_WATCH_S)
         except Empty:
-            assert watch is not None
             watch()
 
 

@@ -51,4 +51,4 @@ def test_an_executor_stays_open_and_its_refusal_is_raised() -> None:
 def test_watch_is_called_while_a_result_is_awaited() -> None:
     end = threading.Event()
     with Tasks[bool](1, "watched") as tasks:
-        assert list(tasks.run([(end.wait,)], watch=end.set)) == [True]
+        assert [one.result for one in tasks.run_as_done([(end.wait,)], under_way=2, watch=end.set)] == [True]

@@ -165,7 +165,7 @@ class Reader:
 
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
         if isinstance(index, slice):
-            return self.read_many(range(len(self))[index])
+            return self.read_many(np.arange(*index.indices(len(self))))
         return self.read_many([operator.index(index)])[0]
 
     def read_many(self, indices: Iterable[int]) -> list[bytes]:
@@ -234,12 +234,13 @@ class Reader:
                 path=self._path,
             )
         try:
-            wanted = indices if isinstance(indices, np.ndarray) else np.fromiter(indices, dtype=np.int64)
-        except (TypeError, ValueError, OverflowError):
+            if not isinstance(indices, np.ndarray):
+                indices = np.fromiter(map(operator.index, indices), np.int64)
+        except (TypeError, OverflowError):
             raise IndexError(
                 f"{self._path}: record numbers are integers below 2^63, not {indices!r:.60}"
             ) from None
-        numbers = _absolute(wanted, count, self._path)
+        numbers = _absolute(indices, count, self._path)
         try:
             return read_many(numbers)
         except CorruptRecordError as error:
@@ -324,6 +325,8 @@ def lock_of_file(
 def _absolute(wanted: npt.NDArray[Any], count: int, path: str) -> npt.NDArray[np.uint64]:
     if wanted.dtype.kind not in "iu":
         raise IndexError(f"{path}: record numbers are integers, not {wanted.dtype}")
+    if wanted.ndim != 1:
+        raise IndexError(f"{path}: record numbers have one dimension, not {wanted.ndim}")
     bad = (wanted < -count) | (wanted >= count)
     if bad.any():
         raise IndexError(f"{path}: record {int(wanted[bad][0])} does not exist: the file has {count}")

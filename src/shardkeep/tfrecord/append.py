@@ -21,6 +21,7 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.files.durable import durably, sync_folder
+from shardkeep.tfrecord.format.file_kind import with_file_kind
 from shardkeep.tfrecord.format.frame import (
     HEADER_BYTES,
     OVERHEAD_BYTES,
@@ -141,10 +142,10 @@ def _cut_torn_member(fd: int, path: str) -> None:
     try:
         for _ in _core.RecordIterator(path, compression="gzip"):
             pass
-    except CorruptDataError:
+    except CorruptDataError as error:
         end, content_bytes = _whole_members(fd)
         if end == 0 or not _holds_whole_records(path, content_bytes):
-            raise
+            raise (with_file_kind(error) if isinstance(error, CorruptRecordError) else error) from None
         _refuse_if_members_follow(fd, path, end)
         cut(fd, path, end)
 

@@ -108,6 +108,13 @@ def test_whole_gzip_members_after_a_torn_one_stay(tmp_path: Path) -> None:
     assert list(Reader(path)) == [b"first", b"next"]
 
 
+def test_another_compressed_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(gzip.compress(b"a log of something else"))
+    with pytest.raises(FormatError, match="gzip-compressed data; inside is plain text"):
+        Writer(path, exists="append", compression="gzip")
+
+
 def damaged(content: bytes, chance: random.Random) -> bytes:
     data = bytearray(content)
     for _ in range(chance.randint(1, 3)):

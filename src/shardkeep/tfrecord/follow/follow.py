@@ -215,7 +215,7 @@ class _Follower:
             identity = _identity(os.stat(self.path))
             (starts,) = frame_starts([self.path])
             self._begin = (identity, int(starts[-1]), len(starts) - 1)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
         except CorruptDataError as error:
             # The unfinished record is the first one to yield.

@@ -245,6 +245,8 @@ def test_from_the_end_of_a_missing_file_is_its_start(path: Path, clock: Clock) -
     records = follow(path, idle_timeout_s=0.1, from_start=False)
     path.write_bytes(ONE)
     assert list(records) == [b"one"]
+    with pytest.raises(NotFoundError, match="none appeared in 0 s"):
+        list(follow(path / "below", idle_timeout_s=0, from_start=False))
 
 
 def test_from_the_end_of_another_file_is_the_start_of_this_one(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import shardkeep as sk
@@ -151,6 +152,19 @@ WRONG: dict[str, tuple[Call, list[Any], type[Exception], str]] = {
         PlanError,
         "limit must be .*0, not",
     ),
+    "timeout_s": (
+        lambda at, bad: sk.files.lock(at / "a", timeout_s=bad),
+        ["5", [1]],
+        PlanError,
+        "timeout_s must be a number of seconds or None, not",
+    ),
+    "set of paths": (
+        lambda at, bad: sk.files.publish_set(bad).__enter__(),
+        ["ab", Path("ab")],
+        PlanError,
+        "paths must be several in a list, not",
+    ),
+    "mix": (lambda at, bad: sk.Loader.mix(bad), [None, 3], PlanError, "each source must be a pair"),
     "receipts": (lambda at, bad: plan.audit(bad), [3, None], PlanError, "receipts must be a list, not"),
     "epochs": (lambda at, bad: plan.audit([], epochs=bad), [3], PlanError, "epochs must be a list, not 3"),
 }
@@ -171,8 +185,10 @@ def test_record_numbers_out_of_range_are_index_errors(tmp_path: Path) -> None:
     with tfrecord.Writer(tmp_path / "a") as w:
         w.write(b"x")
     reader = tfrecord.Reader(tmp_path / "a")
-    for bad in ([2**70], ["a"], None, [1.5, "b"]):
+    for bad in ([2**70], ["a"], None, [1.5, "b"], [0.5], "0"):
         with pytest.raises(IndexError, match="record numbers are integers"):
             reader.read_many(bad)  # type: ignore[arg-type]
+    with pytest.raises(IndexError, match="record numbers have one dimension, not 2"):
+        reader.read_many(np.zeros((1, 1), int))  # type: ignore[arg-type]
     with pytest.raises(IndexError):
         reader[2**70]

@@ -111,6 +111,8 @@ def publish_set(
     ------
     ExistsError, NotFoundError, DurabilityError
         As in `publish`; files that were already renamed are removed again.
+    PlanError
+        `paths` is a single path, or has one twice.
 
     Notes
     -----
@@ -120,6 +122,8 @@ def publish_set(
     if it exists, all do (with "replace": if it is new, all are). A later run with ``exists="fail"`` then
     raises `ExistsError` at the first existing name; remove these files and run again.
     """
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise PlanError(f"paths must be several in a list, not {paths!r:.60}; publish() takes one")
     with _publication(paths, exists=exists, durable=durable) as files:
         buffered = [io.BufferedWriter(file, _BUFFER_BYTES) for file in files]
         me = os.getpid()

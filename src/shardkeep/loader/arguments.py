@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from shardkeep.errors import PlanError, SchemaError
@@ -68,7 +68,7 @@ def check_sources(
     PlanError, SchemaError
         The loaders cannot be mixed.
     """
-    pairs = list(sources)
+    pairs = list(sources) if isinstance(sources, Iterable) else [sources]
     if not pairs:
         raise PlanError("a mixture needs at least one pair (loader, weight)")
     for pair in pairs:

@@ -32,6 +32,7 @@ import errno
 import fcntl
 import os
 import time
+from numbers import Real
 from typing import Literal
 
 from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanError, UntrustedFileError
@@ -114,6 +115,8 @@ class FileLock:
     ) -> None:
         if if_unsafe not in ("refuse", "warn", "trust"):
             raise PlanError(f'if_unsafe={if_unsafe!r} is not valid: use "refuse", "warn" or "trust"')
+        if not (timeout_s is None or isinstance(timeout_s, Real)):
+            raise PlanError(f"timeout_s must be a number of seconds or None, not {timeout_s!r:.60}")
         self.path = local_path(path)
         self.lock_path = lock_path or self.path + ".lock"
         self._where = os.path.abspath(self.lock_path)  # the program may change its directory

@@ -58,6 +58,7 @@ _FORMAT = 2
 _FORMAT_WITH_MARKS = 3
 _FORMAT_WITHOUT_SEAL = 1
 _OPTIONAL = {"state", "marks"}
+_KEYS_OF_RECEIPTS = {"receipt_version", "id"}
 # The ranks of a run are listed in memory.
 _MOST_RANKS = 1 << 24
 
@@ -202,7 +203,12 @@ def parse_record(text: bytes, path: str) -> CommitRecord:
 
 def check_receipt(receipt: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a copy of a receipt as JSON keeps it; raise `PlanError` if it is not a receipt."""
-    return _json_copy("receipt= must be a receipt, as of loader.receipt()", receipt)
+    expected = "receipt= must be a receipt, as of loader.receipt()"
+    copy = _json_copy(expected, receipt)
+    if copy is not None and not _KEYS_OF_RECEIPTS & copy.keys():
+        # Only the audit would notice, after the training.
+        raise PlanError(f"{expected}, not a dict of {', '.join(map(repr, copy))}; pass a state as state=")
+    return copy
 
 
 def check_state(state: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -42,7 +42,7 @@ class CommitSeries(RankOwner):
         ------
         PlanError
             The step does not come after the last one (after a restart: ``rollback`` first), or
-            receipt or state are not JSON. Nothing changed.
+            the receipt is not one of a loader, the state is not JSON. Nothing changed.
         DurabilityError
             The segment could not be written, synced or renamed: the commit did not happen.
         LockError
@@ -84,7 +84,8 @@ class CommitSeries(RankOwner):
         Raises
         ------
         PlanError
-            The step does not come after the last ones, or receipt or state are not JSON. Nothing changed.
+            The step does not come after the last ones, the receipt is not one of a loader, the state is not
+            JSON. Nothing changed.
         LockError
             As of `append`.
         """

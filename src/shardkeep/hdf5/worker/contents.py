@@ -269,7 +269,8 @@ class Contents:
         Raises
         ------
         PlanError
-            The step does not come after the last one, or receipt or state are not JSON.
+            The step does not come after the last one, the receipt is not one of a loader, the state is not
+            JSON.
         """
         number = self._check_step(step)
         receipt, state = check_receipt(receipt), check_state(state)

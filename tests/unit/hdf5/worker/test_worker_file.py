@@ -211,12 +211,17 @@ def test_steps_must_increase(run):
         assert out.committed_step == 10
 
 
-@pytest.mark.parametrize("receipt", [[1], "x", {"a": object()}, {"a": float("nan")}, {1: {2}}])
-def test_a_receipt_must_be_json(run, receipt):
+STATE = {"version": 1, "order": 1, "epoch": 0, "position": 64}  # as of `loader.state_dict()`
+
+
+@pytest.mark.parametrize("receipt", [[1], "x", {"a": object()}, {"a": float("nan")}, {1: {2}}, STATE, {}])
+def test_a_receipt_must_be_json_of_a_loader(run, receipt):
     with WorkerFile(run, WORLD) as out:
         out.append("x", [1])
         with pytest.raises(PlanError, match="receipt"):
             out.commit(step=1, receipt=receipt)
+        with pytest.raises(PlanError, match="receipt"):
+            out.mark(1, receipt=receipt)
         out.commit(step=1)
         assert out.committed_rows == {"x": 1}
 

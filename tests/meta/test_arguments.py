@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+from collections import UserDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 import shardkeep as sk
 from shardkeep import hdf5, jobs, plan, tfrecord
-from shardkeep.errors import PlanError, SchemaError, WorldError
+from shardkeep.errors import FormatError, PlanError, SchemaError, WorldError
 
 Call = Callable[[Path, Any], Any]
 FEATURES = {"x": sk.FixedLen()}
@@ -42,6 +44,25 @@ def split(at: Path, shard_bytes: Any) -> None:
     jobs.split(at / "a", at / "new-{shard}", shard_bytes=shard_bytes)
 
 
+def each(*calls: Call) -> Call:
+    """Return a call of all of these, which must raise errors of one type and text."""
+
+    def call(at: Path, bad: Any) -> None:
+        errors = []
+        for one in calls:
+            with pytest.raises(sk.ShardkeepError) as caught:
+                one(at, bad)
+            errors.append(caught.value)
+        ((_, _),) = {(type(error), str(error)) for error in errors}
+        raise errors[0]
+
+    return call
+
+
+class H5Names(UserDict[str, int]):
+    """A mapping that is not a dict, as an `h5py.File` is."""
+
+
 NO_DICT = "features must be a dict of names to FixedLen, VarLen or Image, not"
 NO_WORLD = r"world must be a World, such as World\(rank=0, size=2\), not"
 # A call with a folder, which holds the file "a", and a wrong value; the values; the error.
@@ -55,10 +76,17 @@ WRONG: dict[str, tuple[Call, list[Any], type[Exception], str]] = {
     "WorkerFile world": (lambda at, bad: hdf5.WorkerFile(at / "run", bad), [0, "0"], WorldError, NO_WORLD),
     "connect world": (lambda at, bad: hdf5.connect(at / "run", bad), [0], WorldError, NO_WORLD),
     "one path": (
-        lambda at, bad: [
-            call(bad)
-            for call in (tfrecord.Reader, tfrecord.Writer, hdf5.open, hdf5.verify, jobs.info, tfrecord.follow)
-        ],
+        each(
+            lambda at, bad: tfrecord.Reader(bad),
+            lambda at, bad: tfrecord.Writer(bad),
+            lambda at, bad: tfrecord.follow(bad),
+            lambda at, bad: hdf5.open(bad),
+            lambda at, bad: hdf5.verify(bad),
+            lambda at, bad: hdf5.Collector(bad),
+            lambda at, bad: hdf5.WorkerFile(bad, RANK),
+            lambda at, bad: hdf5.rollback(bad, step=1),
+            lambda at, bad: jobs.info(bad),
+        ),
         [None, 3],
         PlanError,
         "a path must be a str or os.PathLike, not",
@@ -128,16 +156,53 @@ WRONG: dict[str, tuple[Call, list[Any], type[Exception], str]] = {
         "sample must be .*1, not",
     ),
     "paths": (
-        lambda at, bad: sk.infer_schema(bad),
-        [None, 3, 1.5],
+        each(
+            lambda at, bad: sk.Loader(bad, FEATURES, 2, RANK),
+            lambda at, bad: sk.verify(bad),
+            lambda at, bad: sk.audit(bad),
+            lambda at, bad: sk.doctor(bad),
+            lambda at, bad: sk.infer_schema(bad),
+            lambda at, bad: sk.concat(bad, at / "new"),
+            lambda at, bad: sk.split(bad, at / "new-{shard}", shards=2),
+            lambda at, bad: hdf5.merge(bad, at / "new.h5"),
+            lambda at, bad: tfrecord.read_columns(bad, FEATURES),
+            lambda at, bad: tfrecord.build_index(bad),
+        ),
+        [
+            None,
+            3,
+            1.5,
+            {"receipt_version": 4, "id": "0"},
+            H5Names({"x": 1}),
+            io.BytesIO(b"a\nb"),
+            io.StringIO("a"),
+        ],
         PlanError,
-        "a path must be a str or os.PathLike",
+        "a path must be a str or os.PathLike, or several in a list, not",
     ),
     "grace_s": (
         lambda at, bad: tfrecord.follow(at / "a", grace_s=bad),
         [None, "2", -1, float("nan")],
         PlanError,
         "grace_s=.* pass seconds, 0 or more",
+    ),
+    "file object": (
+        lambda at, bad: tfrecord.Reader(bad),
+        [io.StringIO("a"), io.TextIOWrapper(io.BytesIO(b"a"))],
+        PlanError,
+        "a file object must be .*binary.*, not <_io",
+    ),
+    "address": (
+        lambda at, bad: hdf5.Collector(at / "rows.h5", bad),
+        [29555, ["tcp://127.0.0.1:*"], b"ipc:///tmp/a"],
+        PlanError,
+        "address must be a str, such as tcp://host:port, not",
+    ),
+    "folder among files": (
+        lambda at, bad: hdf5.merge([at / bad, at / "a"], at / "new.h5"),
+        ["."],
+        FormatError,
+        "is a folder, not an HDF5 file: pass the folder of a run by itself, or only HDF5 files",
     ),
     "tags": (
         lambda at, bad: tfrecord.read_scalars(at, tags=bad),

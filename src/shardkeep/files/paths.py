@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from shardkeep.errors import NotFoundError, PlanError
 from shardkeep.files.kinds.urls import is_pattern, is_url, path_or_url
@@ -105,11 +105,12 @@ def path_list(paths: PathsLike) -> list[str | os.PathLike[str]]:
     Raises
     ------
     PlanError
-        It is neither a path nor iterable.
+        It is neither a path nor a list, or another iterable, of paths.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         return [paths]
-    if not isinstance(paths, Iterable):
+    # The keys of a mapping (a receipt, an h5py.File) and the lines of an open file are not paths.
+    if not isinstance(paths, Iterable) or isinstance(paths, Mapping) or hasattr(paths, "read"):
         raise PlanError(f"a path must be a str or os.PathLike, or several in a list, not {paths!r:.60}")
     return list(paths)
 

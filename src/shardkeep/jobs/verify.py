@@ -12,7 +12,7 @@ from shardkeep._paths_in_messages import shown
 from shardkeep.errors import NotFoundError
 from shardkeep.files.child_python import Children
 from shardkeep.files.kinds.kind import identify
-from shardkeep.files.paths import expand
+from shardkeep.files.paths import expand, path_list
 from shardkeep.files.remote.cache import present
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.files.threads.work import Tick, Work
@@ -85,7 +85,7 @@ def verify(
     >>> verify(path).ok
     True
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    given = path_list(paths)
     inventory = take_inventory(expand(given))
     if not inventory.tasks:
         names = ", ".join(map(os.fsdecode, given[:3])) + (", …" if len(given) > 3 else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import Any, BinaryIO
 
@@ -35,6 +36,8 @@ class FileObject:
     """
 
     def __init__(self, file: BinaryIO) -> None:
+        if isinstance(file, io.TextIOBase):
+            raise PlanError(f"a file object must be binary, as of open(path, 'rb'), not {file!r:.60}")
         self.file = file
         name = getattr(file, "name", None) or getattr(file, "path", None)
         self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"

@@ -238,7 +238,7 @@ class Reader:
                 indices = np.fromiter(map(operator.index, indices), np.int64)
         except (TypeError, OverflowError):
             raise IndexError(
-                f"{self._path}: record numbers are integers below 2^63, not {indices!r:.60}"
+                f"{self._path}: record numbers are integers below 2^63 in a list, not {indices!r:.60}"
             ) from None
         numbers = _absolute(indices, count, self._path)
         try:

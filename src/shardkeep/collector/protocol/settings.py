@@ -59,6 +59,8 @@ class Settings:
     until_done: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.address, str):
+            raise PlanError(f"address must be a str, such as tcp://host:port, not {self.address!r:.60}")
         if not is_url(self.place):
             object.__setattr__(self, "place", real_name(os.path.abspath(self.place)))
         elif self.place.startswith("memory:"):

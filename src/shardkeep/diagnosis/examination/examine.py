@@ -10,6 +10,7 @@ A check reads no file to its end, imports libraries only when it runs, and h5py 
 from __future__ import annotations
 
 import contextlib
+import numbers
 import os
 import threading
 import time
@@ -189,8 +190,9 @@ def _world(world: World | int | None) -> tuple[World, list[Problem]]:
         return found, problems
     if isinstance(world, World):
         return world, problems
-    if isinstance(world, bool) or not isinstance(world, int) or world < 1:
+    if isinstance(world, bool) or not isinstance(world, numbers.Integral) or world < 1:
         raise WorldError(f"world must be a World or a number of ranks of at least 1, not {world!r:.80}")
+    world = int(world)  # also of NumPy
     if found.size == world:
         return found, problems
     if found.source != "default":

@@ -123,6 +123,7 @@ class Copies:
             found = self._copied([paths])
             return found if is_pattern(str(paths)) else found[0]
         is_data = isinstance(paths, dict) or hasattr(paths, "dtype")  # of `pack`
+        is_data = is_data or hasattr(paths, "read")  # an open file, whose lines are not paths
         if is_data or not isinstance(paths, Iterable):
             return paths
         listed = list(paths) if isinstance(paths, Iterator) else paths

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shardkeep.errors import NotFoundError
+from shardkeep.errors import FormatError, NotFoundError
 from shardkeep.files.paths import expand, path_list
 from shardkeep.hdf5.segments.run_folder import is_rank_folder, list_ranks, list_segments
 
@@ -42,6 +42,8 @@ def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
     ------
     NotFoundError
         The folder does not exist or is empty, or a pattern has no match.
+    FormatError
+        There is a folder among several paths.
     PlanError
         A file is named twice.
     """
@@ -57,6 +59,12 @@ def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
         if not given:
             raise NotFoundError("the list of files to merge is empty: name at least one")
         paths = expand(given)
+    if len(paths) == 1 and os.path.isdir(paths[0]):
+        return paths[0], _segments_of(paths[0])
+    for path in paths:
+        if os.path.isdir(path):
+            advice = "pass the folder of a run by itself, or only HDF5 files"
+            raise FormatError(f"{path!r} is a folder, not an HDF5 file: {advice}", path=path)
     folders = {os.path.dirname(os.path.abspath(path)) for path in paths}
     return os.path.commonpath(folders), [SourcePlan(path) for path in paths]
 

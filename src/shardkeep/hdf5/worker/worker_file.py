@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shardkeep.files.kinds.urls import path_or_url
 from shardkeep.hdf5.storage.compression import Compression
 from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.storage.rows import as_more_rows
@@ -131,7 +132,7 @@ class WorkerFile(CommitSeries):
         storage = Storage(compression, compression_level, shuffle)
         storage.check()
         super().__init__(
-            os.fspath(run_dir), world, storage, durable=durable, timeout_s=timeout_s, exists=exists
+            path_or_url(run_dir), world, storage, durable=durable, timeout_s=timeout_s, exists=exists
         )
 
     # -- writing -----------------------------------------------------------------------------------

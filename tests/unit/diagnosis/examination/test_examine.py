@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shardkeep as sk
@@ -150,7 +151,7 @@ def test_another_number_of_ranks_than_the_launcher_has_is_a_warning(monkeypatch:
     check_with(monkeypatch)
     for name, value in {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    report = sk.doctor(world=8)
+    report = sk.doctor(world=np.int64(8))  # type: ignore[arg-type]
     assert "torchrun has 4 ranks for this process, not 8" in report.problems[0].evidence
     assert (report.ranks, report.ranks_here) == (8, 8)
     report = sk.doctor(world=4)

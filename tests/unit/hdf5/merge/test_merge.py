@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkeep.errors import (
+    FormatError,
     PlanError,
     SchemaError,
     ShardkeepError,
@@ -30,6 +31,19 @@ def test_plain_files_are_merged_in_the_order_of_the_list(tmp_path, three, mode):
     assert report.sources == (str(three[2]), str(three[0]), str(three[1]))
     assert report.bytes == os.path.getsize(tmp_path / "all.h5")
     assert report.to_dict()["rows"] == {"x": 30}
+
+
+def test_a_list_of_one_run_folder_is_that_run(tmp_path):
+    for run in ("run-a", "run-b"):
+        with WorkerFile(tmp_path / run, World(rank=0, size=1)) as out:
+            out.append("x", [1])
+            out.commit(step=1)
+    for number, sources in enumerate(([tmp_path / "run-a"], str(tmp_path / "run-[a]"))):
+        merge(sources, tmp_path / f"{number}.h5")
+        with h5py.File(tmp_path / f"{number}.h5") as file:
+            assert file["_provenance"].attrs["root"] == str(tmp_path / "run-a")
+    with pytest.raises(FormatError, match=r"run-a' is a folder.*pass the folder of a run by itself"):
+        merge(str(tmp_path / "run-*"), tmp_path / "all.h5")
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])

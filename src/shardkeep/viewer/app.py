@@ -73,12 +73,12 @@ def _answer(roots: Roots, base: str, path: bytes, request: Request) -> Response:
         return _response(shown, base, location, view, fitting, is_part)
     except (ShardkeepError, OSError) as error:
         message = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        values = {"message": message, "base": base, "location": location}
-        return _page(Page("error.html", values), is_part=is_part, status=_status(error))
+        status = _status(error)
     except Exception:
         logging.getLogger("uvicorn.error").exception("%s", request.url.path.removeprefix(base))
-        values = {"message": _FAULT, "base": base, "location": location}
-        return _page(Page("error.html", values), is_part=is_part, status=500)
+        message, status = _FAULT, 500
+    values = {"message": message, "base": base, "location": location}
+    return _page(Page("error.html", values), is_part=is_part, status=status)
 
 
 def _response(

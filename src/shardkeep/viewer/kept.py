@@ -63,11 +63,11 @@ class Background:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def run(self, begin: Callable[[], Callable[[], object]], wait_s: float) -> bool:
-        """Let a thread do what `begin` returns, unless one is at work; return whether it has ended."""
+    def run(self, work: Callable[[], object], wait_s: float) -> bool:
+        """Let a thread do some work, unless one does; return whether it has ended."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=begin(), daemon=True)
+                self._thread = threading.Thread(target=work, daemon=True)
                 self._thread.start()
             thread = self._thread
         thread.join(wait_s)

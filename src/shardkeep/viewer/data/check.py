@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from shardkeep.errors import ShardkeepError
 from shardkeep.jobs.salvage.job import SalvageJob
@@ -54,18 +53,16 @@ class Check:
         """
         self._asked_s = time.monotonic()
         if self.result is None and (begin or (self.is_begun and not self.error)):
-            self._checking.run(self._begin, wait_s)
+            self.is_begun = True
+            self._checking.run(self._run, wait_s)
 
     @property
     def is_done(self) -> bool:
         """True if there is a result or an error."""
         return self.result is not None or bool(self.error)
 
-    def _begin(self) -> Callable[[], None]:
-        self.is_begun, self.done_bytes, self.error = True, 0, ""
-        return self._run
-
     def _run(self) -> None:
+        self.done_bytes, self.error = 0, ""
         try:
             self.result = SalvageJob(self._path, "tfrecord", self.size_bytes).run("fail", self._tick)
         except _ForgottenError:

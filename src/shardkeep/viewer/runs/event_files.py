@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 from shardkeep import _core
 from shardkeep.tfrecord.events.message import EventParser
@@ -146,13 +145,11 @@ class EventFiles:
 
     def update(self) -> bool:
         """Read what is new, for at most a fraction of a second; return whether all of it has been read."""
-        return self._reading.run(self._begin, _WAIT_S)
+        return self._reading.run(self._read, _WAIT_S)
 
-    def _begin(self) -> Callable[[], None]:
+    def _read(self) -> None:
         self.files = {path: self.files.get(path) or EventFile(path) for path in event_paths(self.location)}
-        return partial(self._read, list(self.files.values()))
-
-    def _read(self, files: list[EventFile]) -> None:
+        files = list(self.files.values())
         for file in files:
             count = sum(len(one.series) for one in files)
             file.read(min(_MOST_TAGS, _MOST_SERIES - count + len(file.series)))

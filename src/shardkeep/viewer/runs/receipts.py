@@ -104,7 +104,7 @@ class RunReceipts:
 
     def update(self, roots: Sequence[Location]) -> bool:
         """Read the receipts again, for at most a fraction of a second; return whether all have been read."""
-        return self._reading.run(lambda: partial(self._read, roots), _WAIT_S)
+        return self._reading.run(partial(self._read, roots), _WAIT_S)
 
     def _read(self, roots: Sequence[Location]) -> None:
         try:

@@ -104,13 +104,15 @@ def bench(storage: str | os.PathLike[str], *, hosts: int = 1, wait_s: float = 12
         [folder], subject, longest_s=limit_s, thorough=True, wait_s=wait_s if hosts == 2 else 0.0
     )
     _check(found, folder, hosts, wait_s)
-    second = found.results.get("second_host")
+    second = (found.results.get("second_host") or {}).get("host")
+    if second is not None and not _host_was_tried(found):
+        second += ", which is this host"
     mount = mount_of(folder)
     trials = _trials(found)
     return StorageReport(
         storage=folder,
         file_system="" if mount is None else describe_mount(mount),
-        second_host=None if second is None else _describe_second(second),
+        second_host=second,
         trials=trials,
         uses=_uses(trials, found, mount, trusted),
         settings=tuple(_settings(trials, found, mount)),
@@ -182,10 +184,6 @@ def _uses(
             bad = [f"{mount.kind if mount else ''}: {fault}"]
         uses.append(StorageUse(name, functions, not bad, "; ".join(bad)))
     return tuple(uses)
-
-
-def _describe_second(second: dict[str, str]) -> str:
-    return second["host"] + ("" if second["kernel"] != identity()["kernel"] else ", which is this host")
 
 
 def _host_was_tried(found: Probe) -> bool:

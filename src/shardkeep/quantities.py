@@ -1,8 +1,10 @@
-"""Texts of numbers and sizes for messages and tables."""
+"""Texts of numbers, sizes and lists for messages and tables."""
 
 from __future__ import annotations
 
-__all__ = ["counted", "human_bytes"]
+from collections.abc import Iterable
+
+__all__ = ["counted", "human_bytes", "listed"]
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -17,6 +19,19 @@ def counted(count: int, noun: str) -> str:
     """
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def listed(shown: Iterable[object], total: int) -> str:
+    """Return the first items of a list, and the number of the others.
+
+    Examples
+    --------
+    >>> listed(["a", "b"], 5), listed([7], 1)
+    ('a, b and 3 more', '7')
+    """
+    texts = list(map(str, shown))
+    more = f" and {total - len(texts):,} more" if total > len(texts) else ""
+    return ", ".join(texts) + more
 
 
 def human_bytes(count: int) -> str:

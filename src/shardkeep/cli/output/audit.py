@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardkeep.cli.output.console import listing, print_parts
 from shardkeep.errors import one_line
-from shardkeep.quantities import counted
+from shardkeep.quantities import counted, listed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,15 +34,11 @@ def print_audit(report: AuditReport) -> None:
         for what, names, count in (
             ("lost", epoch.lost_names, epoch.lost.records),
             ("repeated", epoch.repeated_names, epoch.repeated.records),
+            ("skipped as damaged", epoch.skipped[:_SHOWN_RECORDS], len(epoch.skipped)),
+            ("repaired", epoch.repaired[:_SHOWN_RECORDS], len(epoch.repaired)),
         ):
             if names:
-                more = f" and {count - len(names):,} more" if count > len(names) else ""
-                findings.append(f"epoch {epoch.epoch} {what}: {', '.join(map(str, names))}{more}")
-        for what, damaged in (("skipped as damaged", epoch.skipped), ("repaired", epoch.repaired)):
-            if damaged:
-                shown, count = damaged[:_SHOWN_RECORDS], len(damaged)
-                more = f" and {count - len(shown):,} more" if count > len(shown) else ""
-                findings.append(f"epoch {epoch.epoch} {what}: {', '.join(map(str, shown))}{more}")
+                findings.append(f"epoch {epoch.epoch} {what}: {listed(names, count)}")
         findings += [f"epoch {epoch.epoch}: {problem}" for problem in epoch.problems]
     findings += report.problems
     verdict = "proved: every record was used exactly once" if report.ok else "NOT proved"

@@ -12,7 +12,7 @@ from shardkeep.cli.output.shards import damage_lines
 from shardkeep.errors import one_line
 from shardkeep.files.leftovers import find_companion
 from shardkeep.jobs import FileEntry, FolderInfo, HDF5Info, MergedInfo, TFRecordInfo
-from shardkeep.quantities import counted, human_bytes
+from shardkeep.quantities import counted, human_bytes, listed
 
 __all__ = ["print_info"]
 
@@ -105,10 +105,8 @@ def _origin(merged: MergedInfo) -> dict[str, str]:
         if min(last) < max(last):
             rows["steps"] += f"; rank {merged.ranks[last.index(min(last))].rank} ends at {min(last):,}"
     rows["order"] = one_line(merged.order_by)
-    shown = ", ".join(map(one_line, merged.sources[:_SHOWN_SOURCES]))
-    more = len(merged.sources) - _SHOWN_SOURCES
+    shown = listed(map(one_line, merged.sources[:_SHOWN_SOURCES]), len(merged.sources))
     rows["sources"] = f"{counted(len(merged.sources), 'file')} in {one_line(merged.root)}: {shown}"
-    rows["sources"] += f" and {more:,} more" if more > 0 else ""
     rows["receipts"] = f"{merged.receipts:,}"
     if merged.findings:
         rows["incomplete"] = one_line("; ".join(merged.findings))

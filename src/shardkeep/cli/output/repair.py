@@ -13,7 +13,7 @@ from rich.text import Text
 from shardkeep._paths_in_messages import as_argument, repair_command
 from shardkeep.cli.output.console import facts, listing, one_line_text, print_parts
 from shardkeep.errors import one_line
-from shardkeep.quantities import counted, human_bytes
+from shardkeep.quantities import counted, human_bytes, listed
 from shardkeep.tfrecord.shard_names import shard_pattern
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ def damage_rows(one: RepairedFile) -> Iterator[tuple[str, str, str]]:
         is_alone = part.dataset is None or part.offset_bytes is not None or part.chunk is not None
         groups.setdefault(id(part) if is_alone else (part.outcome, part.reason), []).append(part)
     for parts in groups.values():
-        places = [part_place(part) for part in parts[:_SHOWN_PLACES]]
-        more = len(parts) - len(places)
-        place = ", ".join(places) + (f" and {more:,} more" if more else "")
+        place = listed(map(part_place, parts[:_SHOWN_PLACES]), len(parts))
         yield parts[0].outcome, place, parts[0].reason
 
 

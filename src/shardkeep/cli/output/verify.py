@@ -8,7 +8,7 @@ from rich.console import Group
 
 from shardkeep.cli.output.console import facts, listing, one_line_text, print_parts
 from shardkeep.errors import one_line
-from shardkeep.quantities import counted, human_bytes
+from shardkeep.quantities import counted, human_bytes, listed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -85,6 +85,5 @@ def _skipped(report: VerifyReport) -> str:
     text += ", ".join(f"{count:,} × {one_line(kind)}" for kind, count in kinds.items())
     unknown = [one.path for one in report.skipped if one.described.startswith(_UNKNOWN)]
     if unknown:
-        text += f"; of unknown content: {', '.join(map(one_line, unknown[:_SHOWN_NAMES]))}"
-        text += f" and {len(unknown) - _SHOWN_NAMES:,} more" if len(unknown) > _SHOWN_NAMES else ""
+        text += f"; of unknown content: {listed(map(one_line, unknown[:_SHOWN_NAMES]), len(unknown))}"
     return text

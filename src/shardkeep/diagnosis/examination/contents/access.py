@@ -12,7 +12,7 @@ from typing import TypeVar
 from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile
 from shardkeep.diagnosis.examination.contents.listing import Entry, by_folder
-from shardkeep.diagnosis.examination.contents.wording import arguments, listed
+from shardkeep.diagnosis.examination.contents.wording import arguments, named
 from shardkeep.diagnosis.examination.report import Problem
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.locks.mounts import mount_of
@@ -52,7 +52,7 @@ def _failed(failed: Iterable[tuple[str, OSError]]) -> Iterator[Problem]:
     for (folder, text), paths in _grouped(((os.path.dirname(path), text), path) for path, text in texts):
         evidence = f"it cannot be read: {text}"
         if len(paths) > 1:
-            evidence = f"{counted(len(paths), 'file')} cannot be read: {text}: {listed(paths)}"
+            evidence = f"{counted(len(paths), 'file')} cannot be read: {text}: {named(paths)}"
         fix = "ask its owner for access, or run as a user who has it"
         if text != os.strerror(errno.EACCES):
             fix = "the file system or its disk has a fault: see its log, and fetch the files again"
@@ -65,7 +65,7 @@ def _closed(files: Iterable[Entry]) -> Iterator[Problem]:
         first, paths = found[0], [entry.path for entry in found]
         owner = f"owner {user_name(first.status.st_uid)}, mode {stat.S_IMODE(first.status.st_mode):o}"
         evidence = (
-            f"{user_name(os.geteuid())} cannot read {counted(len(paths), 'file')}: {listed(paths)} ({owner})"
+            f"{user_name(os.geteuid())} cannot read {counted(len(paths), 'file')}: {named(paths)} ({owner})"
         )
         names = arguments(paths)
         command = f"chmod a+r {names}" if names is not None else f"chmod -R a+rX {as_argument(folder)}"
@@ -99,7 +99,7 @@ def _unlike(data: Iterable[DataFile]) -> Iterator[Problem]:
             evidence = (
                 f"{len(closed):,} of {counted(len(files), 'file')} of a set have mode {mode:o}, which other"
             )
-            evidence += f" users cannot read as they can the rest: {listed(paths)}"
+            evidence += f" users cannot read as they can the rest: {named(paths)}"
             letters = "".join(who for who, bit in _READERS if usual & bit)
             command = f"chmod {letters}+r {arguments(paths) or as_argument(closed[0].folder) + '/*'}"
             fix = "give all files of the set one mode"
@@ -108,7 +108,7 @@ def _unlike(data: Iterable[DataFile]) -> Iterator[Problem]:
             paths = [entry.path for entry in others]
             evidence = f"{len(others):,} of {counted(len(files), 'file')} of a set belong to "
             evidence += (
-                f"{user_name(others[0].status.st_uid)}, the rest to {user_name(owner)}: {listed(paths)}"
+                f"{user_name(others[0].status.st_uid)}, the rest to {user_name(owner)}: {named(paths)}"
             )
             fix = "find out which program wrote them, such as one in a container that runs as root"
             yield Problem("note", "access", evidence, fix, _show(paths[0]), others[0].folder)
@@ -124,7 +124,7 @@ def _links(contents: Contents) -> Iterator[Problem]:
     ):
         (first, target), paths = found[0], [path for path, _ in found]
         evidence = (
-            f"{counted(len(paths), 'link')} without a target: {listed(paths)}; the first leads to {target}"
+            f"{counted(len(paths), 'link')} without a target: {named(paths)}; the first leads to {target}"
         )
         annex = "annex/objects/" in target
         fix = "fetch the content" if annex else "restore the target, or correct the link"
@@ -141,7 +141,7 @@ def _links(contents: Contents) -> Iterator[Problem]:
             mount = mount_of(os.path.dirname(target))
             kind = f" ({mount.kind} at {mount.point})" if mount is not None else ""
             evidence = (
-                f"{counted(len(far), 'link')} to another file system{kind}: {listed([e.path for e in far])}"
+                f"{counted(len(far), 'link')} to another file system{kind}: {named([e.path for e in far])}"
             )
             fix = "check that every machine of the job has it mounted at that place"
             yield Problem("note", "access", evidence, fix, f"df {as_argument(target)}", folder)
@@ -156,7 +156,7 @@ def _run_folder(run: str) -> Iterator[Problem]:
     if closed:
         owner = user_name(os.stat(closed[0]).st_uid)
         evidence = f"{user_name(os.geteuid())} cannot write in {counted(len(closed), 'folder')} of this run: "
-        evidence += f"{listed(closed)} (owner {owner})"
+        evidence += f"{named(closed)} (owner {owner})"
         command = f"sudo chown -R {os.geteuid()} {as_argument(run)}"
         yield Problem(
             "error", "access", evidence, "resume it as its owner, or change the owner", command, run

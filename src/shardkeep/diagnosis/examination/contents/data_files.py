@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.listing import Entry, Listing
 from shardkeep.diagnosis.examination.contents.open_files import LockFiles, OpenFiles
-from shardkeep.diagnosis.examination.contents.wording import listed
+from shardkeep.diagnosis.examination.contents.wording import named
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.diagnosis.examination.subject import Subject
 from shardkeep.errors import NotFoundError
@@ -185,7 +185,7 @@ def check_kinds(contents: Contents) -> Iterator[Problem | Fact]:
             evidence, path = f"it is {kind.described}", first.path
         else:
             evidence = f"{counted(len(members), 'file')} in the place of data: {group}: "
-            evidence, path = evidence + listed([one.path for one in members]), folder
+            evidence, path = evidence + named([one.path for one in members]), folder
         advice = kind.advice or "write or fetch it again"
         yield Problem("error", "content", evidence, advice, command or _verify(first.path), path)
     read = sum(one.kind is not None for one in contents.data)

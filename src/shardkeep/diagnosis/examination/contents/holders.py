@@ -11,7 +11,7 @@ from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.files.owner import command_of
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.locking.holders import Holder, kernel_locks
-from shardkeep.quantities import counted, human_bytes
+from shardkeep.quantities import counted, human_bytes, listed
 
 __all__ = ["check_holders"]
 
@@ -49,9 +49,8 @@ def check_holders(contents: Contents) -> Iterator[Problem | Fact]:
 
 
 def _processes(holders: list[Holder]) -> str:
-    pids = ", ".join(str(holder.pid) for holder in holders[:3])
-    more = f" and {len(holders) - 3:,} more" if len(holders) > 3 else ""
-    return f"{'process' if len(holders) == 1 else 'processes'} {pids}{more}"
+    pids = listed((holder.pid for holder in holders[:3]), len(holders))
+    return f"{'process' if len(holders) == 1 else 'processes'} {pids}"
 
 
 def _several(one: DataFile, writers: list[Holder]) -> Problem:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile, Reads
 from shardkeep.diagnosis.examination.contents.listing import Entry
-from shardkeep.diagnosis.examination.contents.wording import arguments, listed
+from shardkeep.diagnosis.examination.contents.wording import arguments, named
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.errors import PlanError, ShardkeepError
 from shardkeep.quantities import counted
@@ -55,7 +55,7 @@ def check_indexes(contents: Contents) -> Iterator[Problem | Fact]:
     for folder, found in stale.items():
         yield _stale_problem(folder, found)
     for folder, paths in alone.items():
-        evidence = f"{counted(len(paths), 'index file')} without a shard: {listed(paths)}"
+        evidence = f"{counted(len(paths), 'index file')} without a shard: {named(paths)}"
         names = arguments(paths)
         command = f"ls {as_argument(folder)}" if names is None else f"rm -- {names}"
         yield Problem("note", "index", evidence, "remove them, or restore the shards", command, folder)
@@ -105,7 +105,7 @@ def _stale_problem(folder: str, found: list[tuple[str, str]]) -> Problem:
     if len(found) == 1:
         evidence, path = f"its index {fault}", paths[0]
     else:
-        text = f"{counted(len(found), 'shard')} with an index that does not fit: {listed(paths)}"
+        text = f"{counted(len(found), 'shard')} with an index that does not fit: {named(paths)}"
         evidence, path = f"{text}; that of the first {fault}", folder
     evidence += "; until it is built again each reader scans the shard"
     return Problem("warning", "index", evidence, "build the index again", f"shardkeep index {names}", path)

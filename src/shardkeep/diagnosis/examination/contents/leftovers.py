@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents
 from shardkeep.diagnosis.examination.contents.listing import Entry, by_folder
-from shardkeep.diagnosis.examination.contents.wording import arguments, listed
+from shardkeep.diagnosis.examination.contents.wording import arguments, named
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.errors import ShardkeepError, UntrustedFileError
 from shardkeep.files.leftovers import is_leftover, is_temporary
@@ -135,7 +135,7 @@ def _spill_files(contents: Contents, entries: list[Entry]) -> Iterator[Problem]:
                 "warning", "leftovers", str(error), fix, f"ls -l {as_argument(entry.path)}", entry.path
             )
     for folder, files in by_folder(unsent):
-        names = listed([entry.path for entry in files])
+        names = named([entry.path for entry in files])
         total = human_bytes(sum(entry.size_bytes for entry in files))
         evidence = f"{counted(len(files), 'spill file')} of clients that ended, with rows ({total}) that the"
         evidence += f" collector may not have: {names}"
@@ -149,7 +149,7 @@ def _locks(contents: Contents) -> Iterator[Problem]:
     for folder, files in by_folder(entry for entry, _ in abandoned):
         first = describe_holder(newest[files[0].path])
         evidence = f"{counted(len(files), 'lock file')} of processes that ended, which lock nothing: "
-        evidence += f"{listed([entry.path for entry in files])}; the first was taken {first}"
+        evidence += f"{named([entry.path for entry in files])}; the first was taken {first}"
         fix = "nothing needs to be done: the next holder uses and removes them"
         yield Problem("note", "leftovers", evidence, fix, None, folder)
     for entry, holder in contents.lock_files.of_other_hosts():

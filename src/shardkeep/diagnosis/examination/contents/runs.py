@@ -13,7 +13,7 @@ from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.errors import CorruptDataError, ShardkeepError
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments, writer_path
 from shardkeep.hdf5.segments.series_end import has_end
-from shardkeep.quantities import counted
+from shardkeep.quantities import counted, listed
 
 __all__ = ["check_runs"]
 
@@ -88,6 +88,4 @@ def _gaps(numbers: list[int]) -> list[tuple[int, int]]:
 
 
 def _ranks(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:_NAMED]))
-    more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
-    return f"{'rank' if len(numbers) == 1 else 'ranks'} {shown}{more}"
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {listed(numbers[:_NAMED], len(numbers))}"

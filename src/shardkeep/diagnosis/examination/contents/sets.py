@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile, Reads
 from shardkeep.diagnosis.examination.contents.listing import Identity, by_folder, plain_path
-from shardkeep.diagnosis.examination.contents.wording import listed
+from shardkeep.diagnosis.examination.contents.wording import named
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.jobs.verification.inventory import Task
 from shardkeep.jobs.verification.shard_sets import ADVICE, check_sets
@@ -41,7 +41,7 @@ def _empty(data: Iterable[DataFile]) -> Iterator[Problem]:
     for folder, found in by_folder(one.entry for one in data if one.entry.size_bytes == 0):
         paths = [entry.path for entry in found]
         of = "the file has no bytes" if len(paths) == 1 else f"{counted(len(paths), 'file')} have no bytes"
-        evidence = f"{of}: the writer was killed, or the copy failed: {listed(paths)}"
+        evidence = f"{of}: the writer was killed, or the copy failed: {named(paths)}"
         path = paths[0] if len(paths) == 1 else folder
         yield Problem("warning", "sets", evidence, "write or fetch what is empty again", _list(paths), path)
 
@@ -102,9 +102,7 @@ def _unfinished(contents: Contents) -> Iterator[Problem]:
     for folder, files in by_folder(left):
         paths = [entry.path for entry in files]
         total = human_bytes(sum(entry.size_bytes for entry in files))
-        evidence = (
-            f"{counted(len(paths), 'unfinished file')} of a download or copy ({total}): {listed(paths)}"
-        )
+        evidence = f"{counted(len(paths), 'unfinished file')} of a download or copy ({total}): {named(paths)}"
         fix = "finish it before the job starts, or remove what is left of it"
         yield Problem("warning", "sets", evidence, fix, _list(paths), folder)
 

@@ -7,24 +7,23 @@ from collections.abc import Sequence
 
 from shardkeep._paths_in_messages import as_argument
 from shardkeep.errors import one_line
+from shardkeep.quantities import listed
 
-__all__ = ["arguments", "listed", "merged_name"]
+__all__ = ["arguments", "merged_name", "named"]
 
 _NAMED = 3
 _MOST_ARGUMENTS = 20
 
 
-def listed(paths: Sequence[str]) -> str:
+def named(paths: Sequence[str]) -> str:
     """Return the names of the first files, and the number of the others.
 
     Examples
     --------
-    >>> listed(["data/a", "data/b", "data/c", "data/d", "data/e"])
+    >>> named(["data/a", "data/b", "data/c", "data/d", "data/e"])
     'a, b, c and 2 more'
     """
-    names = ", ".join(one_line(os.path.basename(path)) for path in paths[:_NAMED])
-    more = len(paths) - _NAMED
-    return f"{names} and {more:,} more" if more > 0 else names
+    return listed((one_line(os.path.basename(path)) for path in paths[:_NAMED]), len(paths))
 
 
 def arguments(paths: Sequence[str]) -> str | None:

@@ -23,7 +23,7 @@ from shardkeep.loader.place import Place
 from shardkeep.loader.resumable import Resumable
 from shardkeep.loader.sources import MixedSource, ShardSource
 from shardkeep.plan import Remainder, Segment, Shuffle
-from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
+from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, MAX_SEED, checked_int
 from shardkeep.plan.mixture import Mixture, Part, Stop, whole_weights
 from shardkeep.tfrecord.damage import OnCorrupt, check_on_corrupt
 from shardkeep.tfrecord.example.features import Feature, describe
@@ -178,7 +178,7 @@ class Loader(Resumable):
         self.batch_size = checked_int("batch_size", batch_size, 1, MAX_BATCH_SIZE)
         self.world = checked_world(world)
         self.shuffle = shuffle
-        self.seed = seed
+        self.seed = checked_int("seed", seed, 0, MAX_SEED)
         self.remainder = remainder
         self.epochs = None if epochs is None else checked_int("epochs", epochs, 1, MAX_EPOCH)
         self.prefetch = checked_int("prefetch", prefetch, 1, 1_000_000)
@@ -195,8 +195,10 @@ class Loader(Resumable):
         if max_open_files is not None:
             limit = checked_int("max_open_files", max_open_files, 1, 1 << 30)
             _core.set_descriptor_limit(min(limit, _core.descriptor_usage()["limit"]))
-        self._source = ShardSource(paths, incomplete, shuffle=shuffle, seed=seed, on_corrupt=self.on_corrupt)
-        # Unknown values of shuffle, seed and remainder are refused here, not at the first batch.
+        self._source = ShardSource(
+            paths, incomplete, shuffle=shuffle, seed=self.seed, on_corrupt=self.on_corrupt
+        )
+        # Unknown values of shuffle and remainder are refused here, not at the first batch.
         self._source.order(0)
         self._schedule.plan(Segment(0, 0, 0))
         self._cursor = self._schedule.new_cursor()

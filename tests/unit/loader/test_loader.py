@@ -197,7 +197,7 @@ def test_invalid_arguments_are_errors_of_one_line(shards: Any, tmp_path: Path) -
         (PlanError, "shard_by", {"shard_by": "bytes"}),
         (PlanError, "on_corrupt", {"on_corrupt": "ignore"}),
         (PlanError, "prefetch", {"prefetch": 0}),
-        (PlanError, "seed", {"seed": -1, "shuffle": "global"}),
+        (PlanError, "seed", {"seed": -1}),
         (PlanError, "features", {"features": {}}),
         (SchemaError, "valid", {"features": {"valid": FixedLen()}}),
         (SchemaError, "shard", {"features": {"shard": FixedLen()}, "with_ids": True}),

@@ -22,6 +22,7 @@ __all__ = [
 
 # Protobuf's limit of a message.
 _MOST_BYTES = 2**31 - 1
+_BYTES = (bytes, bytearray, memoryview)
 
 
 class EmptyBytesList(list[bytes]):
@@ -129,16 +130,20 @@ def feature_values(what: str, value: Any) -> Any:
     """
     if value is None or (isinstance(value, EmptyBytesList) and not value):
         return value
-    if isinstance(value, (bytes, bytearray, memoryview)):
+    if isinstance(value, _BYTES):
         return [bytes(value)]
     if isinstance(value, str):
-        return [value.encode()]
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], (bytes, bytearray, str)):
+        return _bytes_list(what, [value])
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], (*_BYTES, str)):
         return _bytes_list(what, list(value))
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise SchemaError(f"{what}: lists of different lengths; pass flat values") from None
     if array.dtype.kind in "SUO":
-        items = array.ravel().tolist()
-        if array.dtype.kind == "O" and not (items and isinstance(items[0], (bytes, bytearray, str))):
+        # Of a list its own items: NumPy makes texts of numbers among them, and removes NULs at the end.
+        items = (np.asarray(value, object) if isinstance(value, (list, tuple)) else array).ravel().tolist()
+        if array.dtype.kind == "O" and not (items and isinstance(items[0], (*_BYTES, str))):
             raise _not_storable(what, value)
         return _bytes_list(what, items)
     if array.size == 0 and isinstance(value, (list, tuple)):
@@ -159,8 +164,14 @@ def _bytes_list(what: str, values: list[Any]) -> list[bytes]:
     out = []
     for one in values:
         if isinstance(one, str):
-            out.append(one.encode())
-        elif isinstance(one, (bytes, bytearray)):
+            try:
+                out.append(one.encode())
+            except UnicodeEncodeError:
+                message = (
+                    f"{what}: UTF-8 cannot hold {one!r:.60}; pass bytes, as os.fsencode(name) returns them"
+                )
+                raise SchemaError(message) from None
+        elif isinstance(one, _BYTES):
             out.append(bytes(one))
         else:
             raise SchemaError(

@@ -72,11 +72,13 @@ def _dense(name: str, column: Any) -> tuple[tuple[Any, int], int]:
 
 def _as_array(name: str, column: Any) -> np.ndarray[Any, Any]:
     values = list(column)
-    if values and isinstance(values[0], (bytes, bytearray, str)):
+    if values and isinstance(values[0], (bytes, bytearray, memoryview, str)):
         array = np.empty(len(values), object)  # np.array would remove NULs at the end of byte strings
         array[:] = values
         return array
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
     except ValueError:
         raise SchemaError(f"column {name!r}: rows of different lengths; pass a Ragged") from None
+    # NumPy makes texts of numbers among texts, and removes NULs at the end of byte strings.
+    return np.asarray(values, object) if array.dtype.kind in "SU" else array

@@ -58,6 +58,8 @@ def test_python_values_are_converted() -> None:
                 "S": np.array([b"x", b"yy"]),
                 "none": np.array([], "int64"),
                 "no bytes": np.array([], "S"),
+                "views": [memoryview(b"v")],
+                "nested": [[b"a\0"], ["b"]],
             }
         )
     )
@@ -74,6 +76,8 @@ def test_python_values_are_converted() -> None:
     assert back["S"] == [b"x", b"yy"]
     assert len(back["none"]) == 0
     assert back["no bytes"] == []
+    assert back["views"] == [b"v"]
+    assert back["nested"] == [b"a\0", b"b"]
 
 
 @pytest.mark.parametrize(
@@ -81,6 +85,9 @@ def test_python_values_are_converted() -> None:
     [
         ([], "empty list has no kind"),
         ([b"a", 1], "int among bytes"),
+        ([1, b"a"], "int among bytes"),
+        ([[1], [2, 3]], "lists of different lengths"),
+        ("\udce9", "UTF-8 cannot hold"),
         (1 + 2j, "complex"),
         (2**64 - 1, "cannot be stored"),
         (2**70, "cannot be stored"),

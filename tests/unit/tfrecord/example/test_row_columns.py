@@ -61,6 +61,7 @@ def test_columns_without_rows_write_nothing(tmp_path: Path) -> None:
         ({"a": Ragged(np.arange(3), np.array([0, 2, 1]))}, "offsets"),
         ({3: [1]}, "name of a feature"),
         ({"a": [b"x", 3]}, "int among bytes"),
+        ({"a": [3, b"x"]}, "column 'a'"),
     ],
 )
 def test_invalid_columns_write_nothing(columns: Any, said: str, tmp_path: Path) -> None:

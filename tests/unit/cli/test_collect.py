@@ -18,7 +18,7 @@ from shardkeep.errors import PlanError
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        *((["--drain", value], "must be from 0") for value in ("nan", "-1", "inf", "-inf", "1e300")),
+        *((["--drain", value], "seconds from 0 to") for value in ("nan", "-1", "inf", "-inf", "1e300")),
         (["--drain", "x"], "not a valid float"),
         *(
             (["--memory", value], "must be")

@@ -16,15 +16,6 @@ __all__ = ["collector_options", "print_keys"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_LONGEST_S = 30 * 24 * 3600
-
-
-def _as_seconds(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
-    if not 0 <= value <= _LONGEST_S:
-        raise click.BadParameter(f"{value!r} must be from 0 to {_LONGEST_S:,} seconds")
-    return value
-
-
 _OPTIONS = [
     click.option("--listen", metavar="ADDRESS", help="Address: ipc:///path/of/a/socket or tcp://host:port."),
     click.option(
@@ -54,7 +45,6 @@ _OPTIONS = [
         "--drain",
         default=10.0,
         show_default=True,
-        callback=_as_seconds,
         help="Seconds for clients to finish after a signal.",
     ),
     click.option("--until-done", is_flag=True, help="End when every rank has left, also with --listen."),

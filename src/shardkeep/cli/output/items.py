@@ -21,6 +21,7 @@ __all__ = ["check_form", "print_files", "print_item", "print_items", "short_text
 
 _SHOWN_VALUES = 8
 _SHOWN_BYTES = 24
+_SHOWN_CHARACTERS = 200
 
 
 def check_form(*, raw: bool, as_json: bool) -> None:
@@ -112,7 +113,8 @@ def _row(value: Any) -> str:
     return short_text(plain(value))
 
 
-def short_text(value: Any, limit: int = 200) -> str:
-    """Return a value as printable text, cut after `limit` characters."""
+def short_text(value: Any) -> str:
+    """Return a value as printable text, cut after 200 characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return one_line(text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)")
+    cut = f"{text[:_SHOWN_CHARACTERS]}… ({len(text):,} characters)"
+    return one_line(text if len(text) <= _SHOWN_CHARACTERS else cut)

@@ -165,12 +165,12 @@ def is_text(data: bytes) -> bool:
     return all(one.isprintable() or one in "\t\r\n" for one in text)
 
 
-def hexadecimal(data: bytes, at: int = 0) -> str:
+def hexadecimal(data: bytes) -> str:
     """Return lines of 16 bytes with offset, hexadecimal digits and text."""
     lines = []
     for first in range(0, len(data), 16):
         part = data[first : first + 16]
-        lines.append(f"{at + first:10x}  {part.hex(' '):<47}  {ascii_text(part)}")
+        lines.append(f"{first:10x}  {part.hex(' '):<47}  {ascii_text(part)}")
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardkeep.collector.client.buffers import Payload
@@ -186,13 +186,22 @@ class Outbox:
             self._spill_all(self._batches())
 
     def undelivered(self) -> dict[str, int]:
-        """Return the number of rows of each dataset that would be lost with this process."""
+        """Return the number of rows of each dataset, and the values, that would be lost with this process."""
         found: dict[str, int] = {}
+        for one in self._kept_here():
+            if one.rows or one.is_value:  # not what a flush sends after a declaration
+                found[one.name] = found.get(one.name, 0) + one.rows
+        return found
+
+    @property
+    def has_undelivered(self) -> bool:
+        """Whether the collector has yet to store a payload that no spill file has, also one without rows."""
+        return any(True for _ in self._kept_here())
+
+    def _kept_here(self) -> Iterator[Payload]:
         for batch in self._batches():
             if self.spill is None or batch.sequence not in self.spill:
-                for one in batch.payloads:
-                    found[one.name] = found.get(one.name, 0) + one.rows
-        return found
+                yield from batch.payloads
 
     def _spill_all(self, batches: Iterable[Batch]) -> None:
         for batch in batches:

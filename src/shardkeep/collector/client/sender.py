@@ -106,7 +106,7 @@ class Sender:
         state.is_ready = False
         self._make_batches(everything=True)
         outbox.spill_undelivered()
-        if not outbox.undelivered():
+        if not outbox.has_undelivered:
             state.durable_ticket = sys.maxsize
         if outbox.spill is not None:
             outbox.spill.close()

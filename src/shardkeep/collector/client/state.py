@@ -216,10 +216,10 @@ class SenderState(ReentrancyGuard):
         return not self.outbox.uses_slots and all(one.slot is None for one in self.submitted)
 
     def undelivered(self) -> dict[str, int]:
-        """Return the number of rows of each dataset that would be lost with this process."""
+        """Return the number of rows of each dataset, and the values, that would be lost with this process."""
         lost = self.outbox.undelivered()
         for one in (*self.submitted, *(dataset.chunk for dataset in list(self.dirty.values()))):
-            if one.rows or isinstance(one, Payload):
+            if one.rows or (isinstance(one, Payload) and one.is_value):
                 lost[one.name] = lost.get(one.name, 0) + one.rows
         return lost
 

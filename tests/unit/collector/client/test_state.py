@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from shardkeep.collector.client.buffers import DatasetBuffer
+from shardkeep.collector.client.buffers import DatasetBuffer, Payload
 from shardkeep.collector.client.outbox import Outbox
 from shardkeep.collector.client.state import ReentrancyGuard, SenderState
 from shardkeep.collector.protocol.schema import Schema
@@ -57,6 +57,20 @@ def test_notify_wakes_each_waiter_once(state):
     state.notify()
     assert all(one.acquire(blocking=False) for one in waiters)
     assert not waiters[0].acquire(blocking=False)
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_what_a_flush_sends_after_a_declaration_is_not_reported_as_lost(state, capsys, is_made):
+    marker = Payload("loss", 0, np.empty(0, np.uint8))
+    if is_made:
+        state.outbox.add_all([marker])
+    else:
+        state.submitted.append(marker)
+    assert state.undelivered() == {} and state.outbox.has_undelivered == is_made
+    state.report_losses()
+    assert capsys.readouterr().err == ""
+    state.submitted.append(Payload("config", 0, np.empty(1, np.uint8), is_value=True))
+    assert state.undelivered() == {"config": 0}
 
 
 def test_a_chunk_is_submitted_once_and_counts_as_undelivered(state):

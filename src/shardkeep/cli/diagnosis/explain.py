@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -25,8 +26,23 @@ def explain(log: str, as_json: bool) -> int:
     from shardkeep.diagnosis import explain as explain_text
 
     found = explain_text(_read(log))
+    if not found:
+        _refuse_other_kinds(log)
     print_json([one.to_dict() for one in found]) if as_json else print_diagnoses(found)
     return ExitCode.CLEAN
+
+
+def _refuse_other_kinds(path: str) -> None:
+    """Raise for a compressed log and other files without text, in which nothing can be known."""
+    from shardkeep.errors import FormatError
+    from shardkeep.files.kinds.kind import identify
+
+    if path == "-" or not os.path.isfile(path):
+        return
+    kind = identify(path)
+    if not (kind.name == "empty" or kind.may_be_damaged_records or kind.described.startswith("plain text")):
+        advice = f"; {kind.advice}" if kind.advice else ""
+        raise FormatError(f"{path}: expected a text, found {kind.described}{advice}", path=path)
 
 
 def _read(log: str) -> str:

@@ -24,7 +24,6 @@ from shardkeep.errors import (
     FormatError,
     NotFoundError,
     PlanError,
-    ShardkeepError,
     TruncatedFileError,
 )
 from shardkeep.files.kinds.kind import HEAD_BYTES, identify_bytes
@@ -383,12 +382,12 @@ class _Follower:
             return None
         return identify_bytes(os.pread(self._fd, HEAD_BYTES, 0)).compression
 
-    def _fault(self, kind: type[ShardkeepError], what: str) -> Exception:
+    def _fault(self, kind: type[CorruptDataError], what: str) -> Exception:
         frames = self._frames
         record, offset_bytes = (0, 0) if frames is None else (frames.record, frames.offset_bytes)
         message = f"{self.path}: record {record} at byte {offset_bytes:,}: {what}"
         error = kind(message, path=self.path, record=record, offset_bytes=offset_bytes)
-        return with_file_kind(error) if isinstance(error, CorruptRecordError) else error
+        return with_file_kind(error)
 
 
 def _identity(status: os.stat_result) -> Identity:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shardkeep.errors import CorruptRecordError, FormatError
+from shardkeep.errors import CorruptDataError, FormatError
 from shardkeep.files.kinds.kind import FileKind, require_kind
 
 __all__ = ["is_compressed", "may_hold_records", "with_file_kind"]
 
 
-def with_file_kind(error: CorruptRecordError) -> Exception:
+def with_file_kind(error: CorruptDataError) -> Exception:
     """Return an error with the kind of a file whose first header is wrong; otherwise the error itself."""
     if error.record == 0 and error.offset_bytes == 0 and error.path is not None:
         try:

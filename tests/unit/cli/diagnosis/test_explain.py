@@ -5,6 +5,7 @@ Covers `shardkeep.cli.output.explain`.
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from pathlib import Path
@@ -48,6 +49,18 @@ def test_standard_input_and_json(capsys: pytest.CaptureFixture[str], monkeypatch
     assert run(["explain", "-", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["name"], found["line"], found["count"]) == ("system/stale-handle", 1, 1)
+
+
+def test_a_compressed_log_is_not_a_text_without_a_known_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "job.log.gz"
+    log.write_bytes(gzip.compress(b"OSError: [Errno 116] Stale file handle: 'x'\n"))
+    assert run(["explain", str(log)]) == 2
+    error = capsys.readouterr().err
+    assert "expected a text, found gzip-compressed data" in error and "; unpack it first" in error
+    log.write_bytes(b"a\xff\0" * 9)
+    assert run(["explain", str(log)]) == 0
 
 
 def test_a_missing_log_is_not_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

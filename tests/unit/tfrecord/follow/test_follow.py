@@ -491,6 +491,12 @@ def test_another_kind_of_file_is_named(path: Path, tmp_path: Path) -> None:
         list(follow(path, grace_s=0.01))
     with pytest.raises(FormatError, match="folder"):
         list(follow(tmp_path))
+    path.write_bytes(b"a note\n")  # shorter than a header
+    with pytest.raises(FormatError, match="expected a TFRecord file, found plain text"):
+        list(follow(path, idle_timeout_s=0))
+    path.write_bytes(ONE[:7])
+    with pytest.raises(TruncatedFileError, match="the file is idle"):
+        list(follow(path, idle_timeout_s=0))
 
 
 @pytest.mark.parametrize(

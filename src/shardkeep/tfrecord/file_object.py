@@ -59,7 +59,8 @@ class FileObject:
             The object was read before and cannot seek.
         """
         if self._used and not self.seekable:
-            raise PlanError(f"{self.name}: this file object has no seek and was read already; open it again")
+            message = "this file object has no seek, so its records are read in order and once; open it again"
+            raise PlanError(f"{self.name}: {message}")
         self._used = True
         return _core.RecordIterator(
             self.file, compression=compression, verify=verify, name=self.name, seekable=self.seekable

@@ -97,7 +97,7 @@ def test_other_kind_is_named() -> None:
 def test_invalid_arguments_are_refused() -> None:
     once = Reader(Pipe(PLAIN))  # type: ignore[arg-type]
     assert list(once) == RECORDS
-    with pytest.raises(PlanError, match="has no seek and was read already"):
+    with pytest.raises(PlanError, match="has no seek, so its records are read in order and once"):
         list(once)
     with pytest.raises(PlanError, match="only a local file has a lock"):
         Reader(io.BytesIO(PLAIN), lock=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardkeep.errors import ShardkeepError
+from shardkeep.files.durable import durably
 from shardkeep.files.kinds.urls import is_url, url_name, url_parent
 from shardkeep.files.pending import Pending
 from shardkeep.files.remote.cache import user_folder
@@ -40,7 +41,8 @@ def local_folder(kind: str, url: str) -> str:
 def spool_folder() -> str:
     """Return the folder of files before their upload, which is created for this user only."""
     folder = os.path.join(cache_root(), "spool")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    with durably("create the cache", folder):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
     return folder
 
 

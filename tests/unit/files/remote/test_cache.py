@@ -15,6 +15,7 @@ import pytest
 from shardkeep.errors import DurabilityError, NotFoundError, PlanError, RemoteError, UntrustedFileError
 from shardkeep.files.remote import cache, store
 from shardkeep.files.remote.cache import View, object_path
+from shardkeep.tfrecord import Reader, Writer
 from tests.remote_memory import MEMORY, reads, record_reads
 
 FORK = multiprocessing.get_context("fork")
@@ -225,3 +226,14 @@ def test_the_copies_of_objects_are_private(own_cache: Path) -> None:
     assert os.stat(path).st_mode & 0o077 == 0
     assert own_cache.stat().st_mode & 0o077 == 0
     assert cache.cache_folder() == str(own_cache)
+
+
+@pytest.mark.parametrize("call", [Reader, Writer])
+def test_a_cache_that_cannot_be_created_is_a_typed_error(
+    call: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = put("x.tfrecord")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    with pytest.raises(DurabilityError, match=r"cannot create the cache .* a part of that path is a file"):
+        call(info.url if call is Reader else "memory://data/new.tfrecord")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 import shardkeep as sk
+from shardkeep.diagnosis.examination.file_systems import second_host
 from shardkeep.diagnosis.examination.file_systems.second_host import PREFIX
 from tests.flock_shim import flock_environment
 from tests.waiting import PATIENCE_S, eventually
@@ -72,6 +74,23 @@ def test_a_second_host_alone_ends_with_an_error(tmp_path: Path) -> None:
         sk.diagnosis.assist_bench(tmp_path, wait_s=0)
     with pytest.raises(sk.NotFoundError, match="must be an existing folder"):
         sk.diagnosis.assist_bench(tmp_path / "missing")
+
+
+def test_the_second_host_waits_on_if_a_folder_is_removed_while_it_searches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / f"{PREFIX}x" / "host"
+    folder.mkdir(parents=True)
+    (folder / "to-first").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    assert second_host._newest() == f"{PREFIX}x/host"
+
+    def remove(path: str) -> float:
+        shutil.rmtree(tmp_path / f"{PREFIX}x")
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(os.path, "getmtime", remove)
+    assert second_host._newest() is None
 
 
 def test_a_second_host_ends_when_the_first_is_killed(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep._summary import summary
 from shardkeep.quantities import counted
 
@@ -198,7 +198,7 @@ class DemoReport:
         """Return commands that inspect the files, quoted for a shell, with the purpose of each."""
         shard = f"data/train-00000-of-{len(self.shard_records):05d}.tfrecord"
         return tuple(
-            (f"shardkeep {verb} {shlex.quote(f'{self.output}/{file}')}", purpose)
+            (f"shardkeep {verb} {as_argument(f'{self.output}/{file}')}", purpose)
             for verb, file, purpose in (
                 ("audit", "results.h5", "the proof from the receipts"),
                 ("audit", "run", "the same from the workers' files"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from html import escape
 from itertools import groupby
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.cli.output.console import facts, one_line_text, print_parts
 from shardkeep.errors import one_line
 from shardkeep.html_page import page, text_table
@@ -81,7 +81,7 @@ def _next(report: DoctorReport) -> str:
     if not report.paths:
         return "shardkeep doctor PATHS --world RANKS, for the files of a job"
     if report.ok:
-        names = " ".join(map(shlex.quote, report.paths[:_SHOWN_PATHS]))
+        names = " ".join(map(as_argument, report.paths[:_SHOWN_PATHS]))
         more = " …" if len(report.paths) > _SHOWN_PATHS else ""
         return f"shardkeep verify {one_line(names)}{more}, to check every record"
     return "correct the first problem, and run this command again"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
-import shlex
 import shutil
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.kernel import Kernel
 from shardkeep.files.locks.mounts import mount_of
 
@@ -87,7 +87,7 @@ def _setting(name: str) -> str:
 
 
 _FACTS: dict[str, Callable[[str | None], str]] = {
-    "path": lambda path: shlex.quote(path) if path is not None else "PATH",
+    "path": lambda path: as_argument(path) if path is not None else "PATH",
     "soft_limit": lambda _: f"{_limit(0):,}",
     "hard_limit": lambda _: f"{_limit(1):,}",
     "wanted_limit": lambda _: str(min(_limit(1), _ENOUGH_DESCRIPTORS)),

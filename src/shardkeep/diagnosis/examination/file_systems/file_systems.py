@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 from collections.abc import Iterator
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.file_systems.probe import Probe, probe_all
 from shardkeep.diagnosis.examination.report import Fact, Problem, Severity
 from shardkeep.diagnosis.examination.subject import Subject
@@ -72,7 +72,7 @@ def describe_mount(mount: Mount) -> str:
 def _mount_problems(folder: str, mount: Mount | None, subject: Subject) -> Iterator[Problem]:
     if mount is None:
         return
-    show = f"findmnt -T {shlex.quote(folder)}"
+    show = f"findmnt -T {as_argument(folder)}"
     fault = lock_fault(mount)
     if fault is not None:
         trusted = subject.environment.get("SHARDKEEP_LOCKS") == "trust"
@@ -136,7 +136,7 @@ def _probe_facts(folder: str, found: Probe) -> Iterator[Fact]:
 
 def _probe_problems(folder: str, mount: Mount | None, found: Probe, subject: Subject) -> Iterator[Problem]:
     def problem(severity: Severity, evidence: str, fix: str) -> Problem:
-        return Problem(severity, _CHECK, evidence, fix, f"df -hT {shlex.quote(folder)}", folder)
+        return Problem(severity, _CHECK, evidence, fix, f"df -hT {as_argument(folder)}", folder)
 
     if found.hangs is not None:
         yield problem(
@@ -228,7 +228,7 @@ def _flock_error(folder: str, mount: Mount | None, number: int, subject: Subject
     evidence = f"flock fails with {error_text(number)}: {meaning}"
     if subject.environment.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
         evidence += "; HDF5 opens files without locks, since HDF5_USE_FILE_LOCKING is off"
-    return Problem("error", _CHECK, evidence, fix, f"flock -n {shlex.quote(folder)} true; echo $?", folder)
+    return Problem("error", _CHECK, evidence, fix, f"flock -n {as_argument(folder)} true; echo $?", folder)
 
 
 _FLOCK_ERRORS: dict[int, tuple[str, str]] = {

@@ -8,6 +8,7 @@ message is a CRC-32 and a JSON object, filled up with blanks. An answer has the 
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import select
@@ -124,16 +125,16 @@ def serve(storage: str, wait_s: float) -> int:
 
 
 def _newest() -> str | None:
-    """Return the newest folder of a first host that runs as this user."""
-    found = [
-        one.path
-        for one in os.scandir()
-        if one.name.startswith(PREFIX)
-        and one.stat(follow_symlinks=False).st_uid == os.geteuid()
-        and os.path.exists(f"{one.path}/{FOLDER}/to-first")
-    ]
-    newest = max(found, key=os.path.getmtime, default=None)
-    return None if newest is None else f"{newest}/{FOLDER}"
+    """Return the newest folder of a first host that runs as this user; None while there is none."""
+    try:
+        found = [
+            one
+            for one in glob.glob(f"{PREFIX}*/{FOLDER}")
+            if os.path.exists(f"{one}/to-first") and os.lstat(os.path.dirname(one)).st_uid == os.geteuid()
+        ]
+        return max(found, key=os.path.getmtime, default=None)
+    except FileNotFoundError:  # removed at this moment
+        return None
 
 
 def _requests() -> Iterator[Any]:

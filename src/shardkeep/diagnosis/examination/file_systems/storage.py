@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.diagnosis.examination.file_systems.file_systems import CHECKED, describe_mount, error_text
 from shardkeep.diagnosis.examination.file_systems.probe import Probe, probe_all
 from shardkeep.diagnosis.examination.file_systems.second_host import identity
@@ -129,7 +130,7 @@ def _check(found: Probe, folder: str, hosts: int, wait_s: float) -> None:
     if hosts == 2 and found.results.get("second_host", "") is None:
         raise NotFoundError(
             f"no second host came in {wait_s:.0f} s; run there, as the same user:"
-            f" shardkeep bench --storage {folder} --second-host",
+            f" shardkeep bench --storage {as_argument(folder)} --second-host",
             path=folder,
         )
 

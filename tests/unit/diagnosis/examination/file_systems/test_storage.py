@@ -153,3 +153,13 @@ def test_the_output_has_trials_uses_reasons_and_settings(
     assert "not safe: flock excludes a second process (second host): no" in out
     assert out.splitlines()[-1] == "verdict  1 use not safe"
     assert ExitCode.FINDINGS == 3
+
+
+def test_the_command_for_the_second_host_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    monkeypatch.setattr(
+        storage, "probe_all", lambda *_, **__: [Probe(results={"second_host": None}, hangs=None)]
+    )
+    with pytest.raises(sk.NotFoundError, match=f"--storage '{folder}' --second-host"):
+        sk.bench(folder, hosts=2)

@@ -260,7 +260,7 @@ def test_a_device_has_no_index() -> None:
 
 
 def test_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="found a folder"):
+    with pytest.raises(FormatError, match="found a folder; pass the files in it"):
         Reader(tmp_path)
 
 

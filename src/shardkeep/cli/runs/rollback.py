@@ -42,4 +42,6 @@ def rollback(run_dir: str, step: int, dry_run: bool, as_json: bool) -> None:
     for one in ranks:
         table.add_row(*("none" if value is None else f"{value:,}" for value in one.values()))
     done = "nothing was removed (--dry-run)" if dry_run else f"commits after step {step} are removed"
+    if all(one["before"] == one["after"] for one in ranks):
+        done = f"nothing was removed: no commit is after step {step}"
     print_parts(table, done if ranks else "the run has no rank")

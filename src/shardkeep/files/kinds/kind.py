@@ -238,7 +238,7 @@ def _special(name: str) -> FileKind | None:
 def _not_regular(mode: int) -> FileKind:
     described = describe_special(mode) or "a special file"
     if stat.S_ISDIR(mode):
-        return FileKind("folder", described)
+        return FileKind("folder", described, advice="pass the files in it, as the pattern DIR/*.tfrecord")
     return FileKind("other", described, advice="pass a regular file")
 
 

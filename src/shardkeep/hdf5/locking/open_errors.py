@@ -101,6 +101,8 @@ def _other_kind(path: str) -> ShardkeepError:
     except (ShardkeepError, OSError):
         return FormatError(f"{path!r} is not an HDF5 file: it has no HDF5 signature", path=path)
     advice = kind.advice or "pass an HDF5 file"
+    if kind.name == "empty":
+        advice = "its writer was killed, or its copy failed: write or fetch it again"
     return FormatError(f"{path!r} is not an HDF5 file: it is {kind.described}; {advice}", path=path)
 
 

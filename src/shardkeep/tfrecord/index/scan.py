@@ -109,7 +109,7 @@ def explain(error: CorruptDataError) -> Exception:
     if kind.compression is not None:
         return FormatError(
             f"{error.path}: the file is {kind.compression}-compressed as a whole, so its records have"
-            " no offsets; write it again without compression for shuffling or random access",
+            " no offsets; for a loader, write it without compression: shardkeep concat IN OUT",
             path=error.path,
         )
     if not kind.may_be_damaged_records:

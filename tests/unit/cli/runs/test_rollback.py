@@ -34,6 +34,16 @@ def test_every_rank_is_rolled_back(folder: Path, capsys: pytest.CaptureFixture[s
     assert segments(folder) == ["00000000-step-10.h5"] * 2
 
 
+@pytest.mark.parametrize("option", [[], ["--dry-run"]])
+def test_a_step_without_commits_after_it_is_reported(
+    folder: Path, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = segments(folder)
+    assert run(["rollback", "run", "--step", "30", *option]) == 0
+    assert capsys.readouterr().out.endswith("\n\nnothing was removed: no commit is after step 30\n")
+    assert segments(folder) == before
+
+
 def test_a_dry_run_removes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = segments(folder)
     assert run(["rollback", "run", "--step", "-1", "--dry-run", "--json"]) == 0

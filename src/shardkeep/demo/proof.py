@@ -73,9 +73,8 @@ def prove(layout: Layout, packed: Packed, epochs: int, results: Results) -> Proo
     faults = [
         f"epoch {use.epoch}: {use.missing:,} missing, {use.repeated:,} repeated" for use in uses if not use.ok
     ]
-    unexpected_rows = int(
-        (results.predictions["epoch"] >= epochs).sum() + (results.predictions["epoch"] < 0).sum()
-    )
+    trained = results.predictions["epoch"]
+    unexpected_rows = int(((trained < 0) | (trained >= epochs)).sum())
     if unexpected_rows:
         faults.append(f"{unexpected_rows:,} rows of epochs that were not trained")
     success = f"in the predictions: each once in {_epochs(epochs)}"

@@ -176,10 +176,7 @@ class WorkerPool:
             return "closed its connection"
         if status >= 0:
             return f"left with exit code {status}"
-        try:
-            return f"was killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"was killed by signal {-status}"
+        return f"was killed by {signal.Signals(-status).name}"
 
     def stop(self) -> None:
         """End all workers: close their sockets, wait, and kill those that have not exited.

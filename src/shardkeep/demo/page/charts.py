@@ -6,6 +6,7 @@ follow the light or dark mode of the screen.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -124,14 +125,11 @@ def _header_height(timeline: Timeline) -> float:
 
 def _lost_bands(timeline: Timeline, axis: _StepAxis, top: float, height: float) -> Iterator[str]:
     """Shade the slots of lost steps, one band for each uninterrupted sequence."""
-    start: int | None = None
-    for slot in range(len(timeline.steps) + 1):
-        lost = slot < len(timeline.steps) and timeline.steps[slot].lost
-        if lost and start is None:
-            start = slot
-        elif not lost and start is not None:
-            yield rect(axis.edge(start), top, axis.slot_width * (slot - start), height, kind="lost-band")
-            start = None
+    for lost, slots in itertools.groupby(range(axis.number), lambda slot: timeline.steps[slot].lost):
+        if lost:
+            first, *others = slots
+            width = axis.slot_width * (1 + len(others))
+            yield rect(axis.edge(first), top, width, height, kind="lost-band")
 
 
 def _time_frame(timeline: Timeline, axis: _StepAxis, top: float, height: float) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,19 +96,10 @@ def byte_map(parts: Sequence[RepairedPart], size_bytes: int) -> list[MapRun]:
                 places[cell] = max(low, cell * size_bytes // cells)
     runs: list[MapRun] = []
     width = -(-cells // _LINES)
-    for cell, rank in enumerate(outcomes):
-        if not rank:
-            continue
-        y, x = divmod(cell, width)
-        last_run = runs[-1] if runs else None
-        if (
-            last_run
-            and (last_run.y, last_run.x + last_run.cells) == (y, x)
-            and (last_run.outcome == _WORSE[rank])
-        ):
-            runs[-1] = MapRun(last_run.x, y, last_run.cells + 1, last_run.outcome, last_run.offset_bytes)
-        else:
-            runs.append(MapRun(x, y, 1, _WORSE[rank], places[cell]))
+    for (y, rank), group in itertools.groupby(range(cells), lambda cell: (cell // width, outcomes[cell])):
+        if rank:
+            first, *others = group
+            runs.append(MapRun(first % width, y, 1 + len(others), _WORSE[rank], places[first]))
     return runs
 
 

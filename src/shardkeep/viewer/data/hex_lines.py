@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,12 +68,7 @@ def hex_lines(data: bytes, at: int, field_of: Callable[[int], str]) -> list[HexL
     lines = []
     for first in range(0, len(data), LINE_BYTES):
         part = data[first : first + LINE_BYTES]
-        runs: list[tuple[str, str]] = []
-        for number, one in enumerate(part):
-            kind = field_of(at + first + number)
-            if runs and runs[-1][0] == kind:
-                runs[-1] = (kind, f"{runs[-1][1]} {one:02x}")
-            else:
-                runs.append((kind, f"{one:02x}"))
-        lines.append(HexLine(at + first, tuple(runs), ascii_text(part)))
+        kinds = itertools.groupby(enumerate(part, at + first), lambda one: field_of(one[0]))
+        runs = tuple((kind, bytes(one for _, one in group).hex(" ")) for kind, group in kinds)
+        lines.append(HexLine(at + first, runs, ascii_text(part)))
     return lines

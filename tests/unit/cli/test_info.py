@@ -121,3 +121,11 @@ def test_merged_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "kind HDF5, merged size" in printed
     assert "ranks 2, 0 to 1 steps 10 to 20; rank 1 ends at 10 order rank sources 3 files in" in printed
     assert "receipts 0 incomplete rank 2 of 3 has no commit" in printed
+
+
+def test_an_empty_file_is_named_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.tfrecord", "a.h5"):
+        (tmp_path / name).touch()
+        assert run(["info", str(tmp_path / name)]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "kind empty: a TFRecord file without records, or what a killed writer left size" in printed

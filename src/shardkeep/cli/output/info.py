@@ -18,6 +18,7 @@ __all__ = ["print_info"]
 
 _SHOWN_FILES = 40
 _SHOWN_SOURCES = 3
+_EMPTY = "empty: a TFRecord file without records, or what a killed writer left"
 
 
 def print_info(found: TFRecordInfo | HDF5Info | FolderInfo) -> None:
@@ -35,7 +36,7 @@ def _print_tfrecord(found: TFRecordInfo) -> None:
     checked = counted(len(found.damaged), "damaged record") if found.damaged else "every checksum holds"
     rows = {
         "file": one_line(found.path),
-        "kind": f"TFRecord{compression}, {checked}",
+        "kind": f"TFRecord{compression}, {checked}" if found.file_bytes else _EMPTY,
         "size": size_text(found.file_bytes),
         "records": f"{found.records:,}",
     }

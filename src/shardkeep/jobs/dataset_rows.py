@@ -30,11 +30,13 @@ def pick_dataset(source: Source, name: str | None) -> h5py.Dataset:
         The dataset does not exist, or `name` is None and there are several; the message lists them.
     """
     names = source.dataset_names()
-    listed = ", ".join(names) if names else "no dataset"
+    if not names:
+        raise SchemaError(f"{source.path}: it has no dataset", path=source.path)
+    listed = ", ".join(names)
     if name is None:
         if len(names) != 1:
             raise SchemaError(
-                f"{source.path}: pass the name of one of its datasets: {listed}", path=source.path
+                f"{source.path}: pass the name of one of its datasets as dataset=: {listed}", path=source.path
             )
         return source.dataset(names[0])
     if name.lstrip("/") not in names:

@@ -53,9 +53,17 @@ def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cat", str(path), "y", "--json", "-n", "1"]) == 0
     assert capsys.readouterr().out == '1  1\n2  2\n{"dataset": "/y", "row": 0, "value": "NaN"}\n'
     assert run(["cat", str(path)]) == 2
-    assert "pass the name of one of its datasets: x, y" in capsys.readouterr().err
+    assert "pass the name of one of its datasets as --dataset: x, y" in capsys.readouterr().err
+    assert run(["cat", str(tmp_path), "--dataset", "x", "-n", "1"]) == 0
     assert run(["cat", str(path), "x", "--raw"]) == 2
     assert "--raw is for the records" in capsys.readouterr().err
+
+
+def test_a_file_without_datasets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    h5py.File(tmp_path / "a.h5", "w").close()
+    for option in ([], ["--dataset", "x"]):
+        assert run(["cat", str(tmp_path / "a.h5"), *option]) == 2
+        assert capsys.readouterr().err == f"shardkeep: error: {tmp_path}/a.h5: it has no dataset\n"
 
 
 def test_raw_and_json_exclude_each_other(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def test_pick(path: Path) -> None:
     with open_source(str(path)) as source:
         assert pick_dataset(source, "deep/er/y").shape == (3, 2)
         assert pick_dataset(source, "/x").shape == (10,)
-        with pytest.raises(SchemaError, match="pass the name of one of its datasets: deep/er/y, x, z"):
+        with pytest.raises(SchemaError, match="one of its datasets as dataset=: deep/er/y, x, z"):
             pick_dataset(source, None)
         with pytest.raises(SchemaError, match="no dataset 'q'; it has deep/er/y, x, z"):
             pick_dataset(source, "q")

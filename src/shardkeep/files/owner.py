@@ -2,8 +2,8 @@
 
 A process id alone is not unique: ids are reused, and two containers that share a folder both have a process
 1. An `Owner` adds the host name, the boot of the kernel, the process-id namespace and the start time of the
-process (``/proc/PID/stat``, field 22, in clock ticks since boot). Without ``/proc`` (macOS) these fields are
-"0", and the process id alone decides.
+process (``/proc/PID/task/PID/stat``, field 22, in clock ticks since boot). Without ``/proc`` (macOS) these
+fields are "0", and the process id alone decides.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def _short_hash(text: str) -> str:
 def _start_ticks(pid: int) -> int | None:
     """Return the start time of a running process; 0 if it is hidden, None if the process does not run."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        # Not /proc/PID/stat, in which QEMU shows its processes the start of the thread that reads it.
+        with open(f"/proc/{pid}/task/{pid}/stat", "rb") as file:
             # The command in parentheses may itself have blanks and parentheses.
             fields = file.read().rpartition(b")")[2].split()
         return None if fields[0] in (b"Z", b"X") else int(fields[19])

@@ -4,17 +4,20 @@ Covers `shardkeep.files.owner`.
 """
 
 import fcntl
+import io
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 from shardkeep.files import leftovers, publish
-from shardkeep.files.owner import Owner, _short_hash, boot_time_s, this_process
+from shardkeep.files.owner import Owner, _short_hash, _this_process, boot_time_s, this_process
 from tests.waiting import PATIENCE_S, eventually
 
 ME = this_process()
@@ -63,6 +66,20 @@ def test_reused_pid_counts_as_dead(tmp_path):
     assert _sweep(tmp_path) == []
     reused = _leftover(tmp_path, pid=ME.pid, start=ME.start_ticks + 1)
     assert _sweep(tmp_path) == [reused.name]
+
+
+def test_an_emulated_process_is_alive_for_its_threads(tmp_path, monkeypatch):
+    # QEMU makes up /proc/PID/stat for the processes that it runs, with the start of the thread that reads it.
+    def emulated(path, *options, **more):
+        if str(path) != f"/proc/{os.getpid()}/stat":
+            return open(path, *options, **more)
+        return io.BytesIO(f"{os.getpid()} (python) {'0 ' * 19}{threading.get_ident()}".encode())
+
+    monkeypatch.setattr("shardkeep.files.owner.open", emulated, raising=False)
+    monkeypatch.setattr("shardkeep.files.owner._this_process", _this_process.__wrapped__)
+    _leftover(tmp_path, pid=ME.pid, start=this_process().start_ticks)
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(_sweep, tmp_path).result() == []
 
 
 def test_a_zombie_is_dead():

@@ -108,4 +108,4 @@ def run_steps(steps: list[Step], folder: Path, torchrun: str = "tests.torchrun")
 def transcript(shown: list[str]) -> str:
     """Return a pattern for the output that a page shows; "…" stands for a part of a line, or for lines."""
     lines = ["(?s:.*)" if line == "…" else re.escape(line).replace("…", ".*") for line in shown]
-    return "\n".join(lines).strip()
+    return "\n".join(lines).strip().replace("(?s:.*)\n", r"(?s:.*\n)?")

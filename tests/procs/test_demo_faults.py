@@ -147,6 +147,7 @@ def test_worker_killed_by_another_process_is_an_error(tmp_path: Path) -> None:
 def test_shard_damaged_during_the_run_is_named(tmp_path: Path) -> None:
     class Damage(DemoProgress):
         def begin_steps(self, begin: int, end: int) -> None:
+            super().begin_steps(begin, end)
             for shard in Layout(tmp_path).data.glob("train-*.tfrecord"):
                 with shard.open("r+b") as file:
                     file.seek(-200, os.SEEK_END)

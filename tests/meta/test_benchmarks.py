@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("peers", "hdf5", "adapters")
 # Without --slow only these tables run, and no peer that is not in this environment.
 QUICK = ("raw", "columns", "shuffled", "resume", "png", "hdf5 write", "append one", "hdf5 merge", "open file")
-QUICK += ("salvage plain", "repair")
+QUICK += ("repair",)
 
 
 @pytest.fixture(scope="module")

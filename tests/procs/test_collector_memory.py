@@ -89,7 +89,8 @@ class _Slow(Events):
 
 
 def _collect_slowly(write_end, path, memory_bytes):
-    settings = Settings(path, "", memory_bytes=memory_bytes, durability="flush")
+    # One of the clients never says goodbye.
+    settings = Settings(path, "", memory_bytes=memory_bytes, durability="flush", drain_s=1)
     run(settings, _Slow(None), ready=lambda address: os.write(write_end, address.encode()))
 
 

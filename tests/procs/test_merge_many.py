@@ -33,7 +33,7 @@ print(json.dumps(most))
 """
 
 
-@pytest.mark.parametrize(("ranks", "steps"), [(100, 3), pytest.param(500, 20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("ranks", "steps"), [(60, 3), pytest.param(500, 20, marks=pytest.mark.slow)])
 def test_more_files_than_descriptors_are_merged(tmp_path, ranks, steps):
     done = subprocess.run(
         [sys.executable, "-c", _WORK, str(tmp_path), str(ranks), str(steps)],

@@ -68,7 +68,7 @@ def shown(folder: Path) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("runs", [4, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [3, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["contiguous", "round-robin", "balanced", "pack"])
 def test_kill_at_any_time_leaves_only_whole_shards(source: Path, how: str, runs: int, tmp_path: Path) -> None:
     for run in range(runs):

@@ -21,6 +21,7 @@ __all__ = [
     "copy_of",
     "forget_folder",
     "repair_command",
+    "repair_run_command",
     "show_as",
     "shown",
     "with_texts",
@@ -122,14 +123,25 @@ def repair_command(path: str) -> str:
     """
     folder, name = os.path.split(path)
     if _RANK_FOLDER.fullmatch(os.path.basename(folder)) and os.path.dirname(folder):
-        path = os.path.dirname(folder)
-        return f"shardkeep repair {as_argument(path)} {as_argument(f'{path}.repaired')}"
+        return repair_run_command(os.path.dirname(folder))
     stem, extension = os.path.splitext(name)
     if extension.lower() in _COMPRESSED:
         stem, inner = os.path.splitext(stem)
         extension = inner + extension
     output = os.path.join(folder, f"{stem}.repaired{extension}")
     return f"shardkeep repair {as_argument(path)} {as_argument(output)}"
+
+
+def repair_run_command(run: str) -> str:
+    """Return the command that repairs the folder of a run, which may end with a slash.
+
+    Examples
+    --------
+    >>> repair_run_command("run/")
+    'shardkeep repair run run.repaired'
+    """
+    run = run.rstrip("/") or run
+    return f"shardkeep repair {as_argument(run)} {as_argument(f'{run}.repaired')}"
 
 
 def as_argument(path: str) -> str:

@@ -29,6 +29,7 @@ from shardkeep.jobs.pack_sources.open import Arrays, Kind, open_source
 from shardkeep.jobs.pack_sources.source import PackSource
 from shardkeep.plan import Permutation
 from shardkeep.progress import Parts, Progress
+from shardkeep.quantities import listed
 from shardkeep.tfrecord import ShardWriter, encode_example
 from shardkeep.tfrecord.format.compression import WrittenCompression
 from shardkeep.tfrecord.index.index import frame_starts
@@ -272,9 +273,8 @@ def _left_out(source: PackSource) -> list[str]:
     if not source.left_out:
         return []
     names, count = source.left_out[:_NAMED], len(source.left_out)
-    more = f" and {count - _NAMED:,} more" if count > _NAMED else ""
     plural = "file that is not an image was" if count == 1 else "files that are not images were"
-    return [f"{count:,} {plural} left out at the top of {source.paths[0]}: {', '.join(names)}{more}"]
+    return [f"{count:,} {plural} left out at the top of {source.paths[0]}: {listed(names, count)}"]
 
 
 def _name(source: PackSource) -> str:

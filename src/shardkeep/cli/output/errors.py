@@ -128,7 +128,7 @@ def _next_command(
         kind = identify(path)
     except OSError:
         return repair
-    if kind.name in ("hdf5", "folder"):
+    if kind.name == "hdf5":
         return repair
     is_damage = isinstance(error, (CorruptRecordError, TruncatedFileError))
     if not is_damage and error.record is None and kind.compression is None:

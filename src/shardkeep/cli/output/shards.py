@@ -10,7 +10,7 @@ from rich.table import Table
 
 from shardkeep.cli.output.console import facts, listing, print_parts
 from shardkeep.errors import one_line
-from shardkeep.quantities import counted, human_bytes
+from shardkeep.quantities import counted, human_bytes, listed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,17 +54,16 @@ def damage_lines(damaged: Sequence[Damage]) -> list[str]:
 def print_pack(report: PackReport) -> None:
     """Print the report of `pack`."""
     shuffled = "" if report.shuffle is None else f", shuffled with seed {report.shuffle}"
-    source = "arrays" if not report.sources else one_line(report.sources[0])
-    more = f" and {len(report.sources) - 1:,} more" if len(report.sources) > 1 else ""
+    source = listed(map(one_line, report.sources[:1]), len(report.sources)) or "arrays"
     rows = {
-        "packed": f"{report.records:,} records from {source}{more} ({report.kind}){shuffled}",
+        "packed": f"{report.records:,} records from {source} ({report.kind}){shuffled}",
         "written": f"{_files(report.outputs)}, {human_bytes(report.bytes)}",
         "features": ", ".join(f"{one_line(name)} {kind}" for name, kind in sorted(report.features.items())),
     }
     if report.labels is not None:
-        listed = sorted(report.labels.items(), key=lambda one: one[1])
-        shown = [f"{number} {one_line(name)}" for name, number in listed[:_SHOWN_LABELS]]
-        rest = len(listed) - len(shown)
+        labels = sorted(report.labels.items(), key=lambda one: one[1])
+        shown = [f"{number} {one_line(name)}" for name, number in labels[:_SHOWN_LABELS]]
+        rest = len(labels) - len(shown)
         rows["labels"] = ", ".join(shown) + (f", … ({rest:,} more)" if rest else "")
     if report.skipped:
         rows["skipped"] = counted(report.skipped, "bad record")

@@ -41,7 +41,7 @@ from shardkeep.files.durable import durability_error
 from shardkeep.files.kinds.urls import display, split_url
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.remote.store import ObjectInfo, download
-from shardkeep.quantities import human_bytes
+from shardkeep.quantities import human_bytes, listed
 
 __all__ = [
     "Tick",
@@ -104,9 +104,9 @@ def require_room(infos: Sequence[ObjectInfo]) -> None:
     room = disk.f_bavail * disk.f_frsize + used
     if needed > room:
         first = display(infos[0].url)
-        more = f" and {len(infos) - 1:,} more" if len(infos) > 1 else ""
+        named = listed([first], len(infos))
         raise PlanError(
-            f"{first}{more}: {human_bytes(needed)} are needed at the same time, and the disk of the cache"
+            f"{named}: {human_bytes(needed)} are needed at the same time, and the disk of the cache"
             f" {root!r} has room for {human_bytes(room)}: pass fewer objects in a call, or name a folder of"
             " another disk with SHARDKEEP_CACHE_DIR",
             path=first,

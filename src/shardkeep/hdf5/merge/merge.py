@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
@@ -19,7 +18,7 @@ from typing import Any, Literal, overload
 
 import h5py
 
-from shardkeep._paths_in_messages import shown
+from shardkeep._paths_in_messages import repair_run_command, shown
 from shardkeep._summary import summary, summary_html
 from shardkeep.errors import CorruptDataError, ExistsError, FormatError, PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
@@ -339,9 +338,7 @@ def _advising_repair(sources: Sources, output: str) -> Iterator[None]:
         run = os.path.join(sources, "")
         if not os.path.isdir(run) or not os.path.realpath(path or "").startswith(f"{os.path.realpath(run)}/"):
             raise
-        run = run.rstrip("/") or run
-        command = f"shardkeep repair {shlex.quote(run)} {shlex.quote(f'{run}.repaired')}"
-        message = f"{error}; or run `{command}` and merge the commits that are whole"
+        message = f"{error}; or run `{repair_run_command(run)}` and merge the commits that are whole"
         raise type(error)(message, path=path, offset_bytes=error.offset_bytes, record=error.record) from error
 
 

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.errors import ExistsError, LockHeldError, MissingExtraError, NotFoundError
 from shardkeep.files.child_python import Children
 from shardkeep.files.kinds.kind import identify
@@ -25,7 +26,6 @@ from shardkeep.jobs.salvage.commit_text import find_record
 from shardkeep.jobs.salvage.file_copy import copy_into
 from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
 from shardkeep.jobs.salvage.series import Segment, Series, choose_series
-from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.jobs.verification.hdf5_children import CHILD, check_hdf5
 from shardkeep.quantities import counted
 from shardkeep.tfrecord.index.scan import thread_count

@@ -20,7 +20,7 @@ from shardkeep.errors import (
     one_line,
 )
 
-__all__ = ["Finding", "FindingKind", "as_argument", "finding_of", "kind_of", "with_next"]
+__all__ = ["Finding", "FindingKind", "finding_of", "kind_of", "with_next"]
 
 FindingKind = Literal[
     "damage",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from shardkeep._paths_in_messages import as_argument, repair_run_command
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.segments.commit_record import parse_record
 from shardkeep.hdf5.segments.described_data import data_path, read_described_data
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.segments.series_check import RunCheck
-from shardkeep.jobs.verification.finding import Finding, as_argument, finding_of
+from shardkeep.jobs.verification.finding import Finding, finding_of
 from shardkeep.jobs.verification.report import VerifiedFile
 from shardkeep.plan.proof.description import fingerprint_to_describe
 
@@ -21,8 +22,7 @@ def check_run(folder: str, records: dict[str, str]) -> VerifiedFile:
     are_ranks_listed = is_mergeable = True
     described: set[str] = set()
     findings: list[Finding] = []
-    name = folder.rstrip("/") or folder
-    repair = f"shardkeep repair {as_argument(name)} {as_argument(f'{name}.repaired')}"
+    repair = repair_run_command(folder)
 
     def add(text: str, command: str | None = None) -> None:
         findings.append(Finding("incomplete-run", text, folder, next=command))
@@ -71,7 +71,8 @@ def check_run(folder: str, records: dict[str, str]) -> VerifiedFile:
         except OSError as error:
             findings.append(finding_of(error, path))
     # A merge refuses a run with a damaged segment, also with --incomplete.
-    merge = f"shardkeep merge --incomplete warn {as_argument(folder)} {as_argument(f'{name}.h5')}"
+    output = f"{folder.rstrip('/') or folder}.h5"
+    merge = f"shardkeep merge --incomplete warn {as_argument(folder)} {as_argument(output)}"
     for text in check.findings() if commits and are_ranks_listed else ():
         add(text, merge if is_mergeable else repair)
     return VerifiedFile(folder, "run", 0, commits, tuple(findings))

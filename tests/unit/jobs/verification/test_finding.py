@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from shardkeep._paths_in_messages import as_argument
 from shardkeep.errors import (
     CorruptDataError,
     CorruptRecordError,
@@ -15,7 +16,7 @@ from shardkeep.errors import (
     NotFoundError,
     TruncatedFileError,
 )
-from shardkeep.jobs.verification.finding import Finding, as_argument, finding_of
+from shardkeep.jobs.verification.finding import Finding, finding_of
 
 _REPAIR = "shardkeep repair 'a b' 'a b.repaired'"
 
